@@ -10,11 +10,12 @@ import subprocess
 import threading
 import time
 
-import boto3
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
-from house import BUCKET, House, eventually, free_port
+from house import BUCKET, House, eventually
 from jobs import Jobs
+from s3_servers import BUCKET as TARGET
+from s3_servers import KEYS, Server, kinds
 
 #: Acknowledged work that may be lost; on a machine that does nothing else it is half a second.
 MOST_LOST_S = 2.0
@@ -190,35 +191,16 @@ def test_a_second_one_and_a_stop(new_house):
         other.close()
 
 
-@pytest.fixture(params=["shoal", *(["moto"] if shutil.which("moto_server") else [])])
+@pytest.fixture(params=["shoal", *kinds()])
 def store(request, house):
-    """The variables of an S3 server, with an empty bucket: another Shoal, and moto's where it is installed."""
+    """The variables of an S3 server, with an empty bucket: another Shoal, and others' servers."""
     if request.param == "shoal":
-        variables, server = house.variables_for_clients(), None
-    else:
-        endpoint = f"http://127.0.0.1:{(port := free_port())}"
-        server = subprocess.Popen(
-            ["moto_server", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        variables = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
-        variables["AWS_ENDPOINT_URL"] = endpoint
-    keys = {
-        "aws_access_key_id": variables["AWS_ACCESS_KEY_ID"],
-        "aws_secret_access_key": variables["AWS_SECRET_ACCESS_KEY"],
-    }
-    s3 = boto3.client("s3", endpoint_url=variables["AWS_ENDPOINT_URL"], region_name=variables["AWS_REGION"], **keys)
-    eventually(lambda: made(s3))
-    yield request.param, variables
-    if server:
-        server.kill()
-        server.wait()
-
-
-def made(s3):
-    try:
-        return s3.create_bucket(Bucket="backups-of-ours")
-    except BotoCoreError:
-        return None
+        house.client("s3").create_bucket(Bucket=TARGET)
+        yield request.param, house.variables_for_clients()
+        return
+    server = Server(request.param)
+    yield request.param, {**KEYS, "AWS_ENDPOINT_URL": server.endpoint}
+    server.close()
 
 
 def test_a_bucket_of_another_server_is_a_target(new_house, store):
@@ -228,7 +210,7 @@ def test_a_bucket_of_another_server_is_a_target(new_house, store):
     long = os.urandom(9_000_000)
     jobs.put("elsewhere/long", long)
     keys = {name: theirs[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
-    target = f"s3://backups-of-ours/of/ours?endpoint={theirs['AWS_ENDPOINT_URL']}&region={theirs['AWS_REGION']}"
+    target = f"s3://{TARGET}/of/ours?endpoint={theirs['AWS_ENDPOINT_URL']}&region={theirs['AWS_REGION']}"
     environment = {**ours.environment, **keys}
     first = json.loads(ours.shoal("backup", target, "--json", env=environment).stdout)
     assert first["written_bytes"] > len(long)
@@ -253,7 +235,7 @@ def test_a_bucket_of_another_server_is_a_target(new_house, store):
             assert s3.get_object(Bucket=BUCKET, Key=f"elsewhere/{key}")["Body"].read() == content
     finally:
         other.close()
-    if kind == "shoal":
+    if kind != "moto":
         wrong = {**environment, "AWS_SECRET_ACCESS_KEY": "x" * 40}
         refused = ours.shoal("backup", "list", target, check=False, env=wrong)
         assert refused.returncode == 1 and "refuses these keys" in refused.stderr

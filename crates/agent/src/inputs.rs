@@ -1,8 +1,8 @@
 //! What a job reads, where the server shares no files with this machine: trees of objects become
 //! directories, whose files the node's cache has.
 
-use std::fs;
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hex_simd::AsciiCase;
 use sha2::{Digest, Sha256};
+use shoal_elsewhere::download;
 use shoal_link::{Decoder, Frame, Input, ManifestEntry, ObjectTree, ToAgent, ToServer, encode};
 
 use crate::connection::{hello, receive};
@@ -113,7 +114,7 @@ fn make(
         target.parent().map_or(Ok(()), fs::create_dir_all).map_err(own)?;
         // A failure of the connection is followed by another attempt, one of this machine is not.
         let mut lost = None;
-        let mut fetch = |to: &mut dyn Write| match line.fetch(tree, &id, to) {
+        let mut fetch = |to: &mut File| match line.fetch(tree, &id, to) {
             Ok(digest) => Ok(digest),
             Err(failure) => {
                 lost = Some(failure);
@@ -133,10 +134,20 @@ fn make(
     keeps.trim().map_err(own)
 }
 
+/// What the server answers where an object is asked for.
+enum Answer {
+    /// Its bytes have come.
+    Object { sha256: String },
+    /// They are at this address.
+    At { url: String, sha256: String },
+}
+
 /// A connection that brings objects.
 pub(crate) struct Line {
     stream: UnixStream,
     decoder: Decoder,
+    /// Objects may be read from the store elsewhere: it has not failed since.
+    reads_elsewhere: bool,
 }
 
 impl Line {
@@ -147,7 +158,7 @@ impl Line {
         stream.write_all(&encode(&Frame::Message(ToServer::Objects(hello(options)))).map_err(io::Error::other)?)?;
         let mut decoder = Decoder::default();
         match receive(&mut stream, &mut decoder)? {
-            ToAgent::Ready => Ok(Self { stream, decoder }),
+            ToAgent::Ready => Ok(Self { stream, decoder, reads_elsewhere: true }),
             ToAgent::Refused { reason } => Err(Failure::Ended(InputError::Refused(reason))),
             _ => Err(io::Error::other("the server does not send objects").into()),
         }
@@ -193,9 +204,25 @@ impl Line {
     }
 
     /// Writes the object's content; gives its SHA-256 as the server has it.
-    fn fetch(&mut self, tree: &ObjectTree, id: &str, to: &mut dyn Write) -> Result<String, Failure> {
-        self.ask(ToServer::Fetch { tree: tree.tree.clone(), id: id.to_owned() })?;
-        self.take(to)
+    fn fetch(&mut self, tree: &ObjectTree, id: &str, to: &mut File) -> Result<String, Failure> {
+        loop {
+            let elsewhere = self.reads_elsewhere;
+            self.ask(ToServer::Fetch { tree: tree.tree.clone(), id: id.to_owned(), elsewhere })?;
+            let (url, sha256) = match self.take(to)? {
+                Answer::Object { sha256 } => return Ok(sha256),
+                Answer::At { url, sha256 } => (url, sha256),
+            };
+            match download(&url, &mut |bytes| to.write_all(bytes)) {
+                Ok(()) => return Ok(sha256),
+                Err(error) => {
+                    say(format_args!("the server sends the objects of an input, as their store does not: {error}"));
+                    self.reads_elsewhere = false;
+                    to.set_len(0)
+                        .and_then(|()| to.rewind())
+                        .map_err(|error| Failure::Ended(InputError::Place(error.into())))?;
+                }
+            }
+        }
     }
 
     /// A part of an object, compared with the SHA-256 that the server sends with it.
@@ -208,7 +235,7 @@ impl Line {
     ) -> Result<Vec<u8>, Failure> {
         let mut part = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
         self.ask(ToServer::FetchPart { tree: tree.tree.clone(), id: id.to_owned(), offset, length })?;
-        let sent = self.take(&mut part)?;
+        let sent = self.take_object(&mut part)?;
         if sent != hex_simd::encode_to_string(Sha256::digest(&part), AsciiCase::Lower) {
             return Err(io::Error::other("a part of an object arrived damaged").into());
         }
@@ -227,7 +254,7 @@ impl Line {
         length: u64,
     ) -> Result<String, Failure> {
         self.ask(ToServer::PartSum { tree: tree.tree.clone(), id: id.to_owned(), offset, length })?;
-        self.take(&mut io::sink())
+        self.take_object(&mut io::sink())
     }
 
     /// A handle that ends it from elsewhere.
@@ -235,13 +262,24 @@ impl Line {
         self.stream.try_clone()
     }
 
-    fn take(&mut self, to: &mut dyn Write) -> Result<String, Failure> {
+    /// The same where an address was not asked for; the SHA-256 of what was sent.
+    fn take_object(&mut self, to: &mut dyn Write) -> Result<String, Failure> {
+        match self.take(to)? {
+            Answer::Object { sha256 } => Ok(sha256),
+            Answer::At { .. } => {
+                Err(io::Error::other("the server answers with an address that was not asked for").into())
+            }
+        }
+    }
+
+    fn take(&mut self, to: &mut dyn Write) -> Result<Answer, Failure> {
         loop {
             match self.next()? {
                 Frame::Chunk(bytes) => {
                     to.write_all(&bytes).map_err(|error| Failure::Ended(InputError::Place(error.into())))?;
                 }
-                Frame::Message(ToAgent::ObjectEnds { sha256 }) => return Ok(sha256),
+                Frame::Message(ToAgent::ObjectEnds { sha256 }) => return Ok(Answer::Object { sha256 }),
+                Frame::Message(ToAgent::ObjectAt { url, sha256 }) => return Ok(Answer::At { url, sha256 }),
                 Frame::Message(ToAgent::NoObject { reason }) => {
                     return Err(Failure::Ended(InputError::Refused(reason)));
                 }

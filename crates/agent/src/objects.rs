@@ -63,7 +63,7 @@ pub(crate) enum PlaceError {
 }
 
 /// Writes an object's content; gives its SHA-256 as the sender has it.
-pub(crate) type Fetch<'a> = dyn FnMut(&mut dyn io::Write) -> Result<String, PlaceError> + 'a;
+pub(crate) type Fetch<'a> = dyn FnMut(&mut File) -> Result<String, PlaceError> + 'a;
 
 /// Keeps objects and makes names of them in trees.
 pub(crate) trait Keeps {
@@ -326,6 +326,7 @@ pub(crate) fn digest(path: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::io::Write;
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -344,7 +345,7 @@ mod tests {
     /// Places an object; returns whether it was fetched.
     fn place(cache: &ObjectCache, id: &str, content: &[u8], target: &Path) -> bool {
         let fetched = Cell::new(false);
-        let mut fetch = |to: &mut dyn io::Write| {
+        let mut fetch = |to: &mut File| {
             fetched.set(true);
             to.write_all(content)?;
             Ok(sha256(content))
@@ -395,7 +396,7 @@ mod tests {
         let (dir, cache) = cache(1 << 20);
         let tries = Cell::new(0);
         let damaged_until = |last: u32| {
-            let mut fetch = |to: &mut dyn io::Write| {
+            let mut fetch = |to: &mut File| {
                 tries.set(tries.get() + 1);
                 to.write_all(if tries.get() < last { b"damaged" } else { b"content" })?;
                 Ok(sha256(b"content"))
@@ -417,7 +418,7 @@ mod tests {
             for number in 0..4 {
                 let (cache, fetched, target) = (&cache, &fetched, dir.path().join(number.to_string()));
                 scope.spawn(move || {
-                    let mut fetch = |to: &mut dyn io::Write| {
+                    let mut fetch = |to: &mut File| {
                         fetched.fetch_add(1, Ordering::SeqCst);
                         to.write_all(b"content")?;
                         Ok(sha256(b"content"))

@@ -15,7 +15,7 @@ use shoal_algos::{Algorithms, Library};
 use shoal_environments::Environment;
 use shoal_plane::Node;
 use shoal_sandbox::Support;
-use shoal_server::TlsOptions;
+use shoal_server::{ObjectsElsewhere, TlsOptions};
 
 use crate::{
     client::{Client, ClientError},
@@ -89,6 +89,7 @@ pub(crate) fn run(args: &DoctorArgs, algorithms: Algorithms) -> Result<Exit> {
     checks.push(instance_types(&settings));
     checks.extend(nodes(&settings));
     checks.extend(data_dir(&settings.data_dir));
+    checks.extend(settings.objects.as_ref().map(objects));
     checks.extend(settings.tls.as_ref().map(certificate));
     checks.push(match args.settings.name_a_server() {
         true => server(&settings),
@@ -262,6 +263,18 @@ fn data_dir(dir: &Path) -> Vec<Check> {
         None => Check::new("space", State::Note, "df does not tell", ""),
     };
     vec![writable, space]
+}
+
+/// Does the store of objects' contents answer, and may this user's keys write there?
+fn objects(objects: &ObjectsElsewhere) -> Check {
+    let name = "objects elsewhere";
+    match objects.check() {
+        Ok(()) => Check::new(name, State::Ok, format!("{} can be read and written", objects.address), ""),
+        Err(error) => {
+            let todo = "correct the setting objects, the bucket, or the keys (docs/objects.md)";
+            Check::new(name, State::Missing, error.to_string(), todo)
+        }
+    }
 }
 
 /// POSIX `df`: the standard library cannot ask.

@@ -129,6 +129,7 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
     images.check()?;
     Ok(Options {
         data_dir: settings.data_dir.clone(),
+        objects: settings.objects.clone(),
         listen: settings.listen,
         tls: settings.tls.clone(),
         agents: settings.agents.clone(),

@@ -26,7 +26,8 @@ use anyhow::Result;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::{Node, Packing};
 use shoal_server::{
-    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, RemoteAgents, SsoOptions, TlsOptions,
+    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, RemoteAgents, SsoOptions,
+    TlsOptions,
 };
 use shoal_wire::client::Scheme;
 
@@ -52,6 +53,8 @@ pub struct Settings {
     pub(crate) data_dir: PathBuf,
     /// It was not given by a flag, so clients find it without one, too.
     pub(crate) data_dir_needs_no_flag: bool,
+    /// The store elsewhere for contents of objects.
+    pub(crate) objects: Option<ObjectsElsewhere>,
     /// Where the server listens.
     pub(crate) listen: SocketAddr,
     /// The certificate that it shows there; `None` is plain HTTP.
@@ -136,6 +139,7 @@ impl Settings {
         Ok(Self {
             data_dir: typed.data_dir().to_owned(),
             data_dir_needs_no_flag: *typed.origin("data_dir") != Origin::Flag("--data-dir".to_owned()),
+            objects: objects(typed)?,
             listen: listen(typed)?,
             tls: tls(typed)?,
             agents: agents(typed)?,
@@ -229,6 +233,17 @@ impl Settings {
 
 fn parse<T: std::str::FromStr>(typed: &Typed, name: &str, wanted: &str) -> Result<T> {
     typed.value(name).parse().map_err(|_| wrong(typed, name, wanted))
+}
+
+fn objects(typed: &Typed) -> Result<Option<ObjectsElsewhere>> {
+    let cache_bytes = size(typed, "objects_cache")?;
+    match typed.value("objects") {
+        "none" => Ok(None),
+        address => match ObjectsElsewhere::parse(address, cache_bytes) {
+            Ok(objects) => Ok(Some(objects)),
+            Err(why) => Err(wrong(typed, "objects", &format!("`none` or a bucket: {why}"))),
+        },
+    }
 }
 
 /// With less of it no job could ever run.

@@ -14,8 +14,8 @@ use crate::{
 /// Arguments of `shoal verify`.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// One JSON object: {"ok": .., "objects": .., "bytes": .., "damaged": [{"name": .., "detail":
-    /// ..}, ..]}.
+    /// One JSON object: {"ok": .., "objects": .., "bytes": .., "elsewhere": .., "damaged":
+    /// [{"name": .., "detail": ..}, ..]}.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -39,6 +39,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
             "ok": report.damages.is_empty(),
             "objects": report.objects,
             "bytes": report.bytes,
+            "elsewhere": report.elsewhere,
             "damaged": damaged,
         }))?;
     } else {
@@ -59,6 +60,9 @@ fn text(report: &Report) -> String {
              copy"
         ),
     };
+    if report.elsewhere > 0 {
+        text.push_str(&format!("{} more objects are in the store elsewhere and were not read\n", report.elsewhere));
+    }
     text.push_str(&format!("{} objects checked ({}); {outcome}\n", report.objects, readable(report.bytes)));
     text
 }

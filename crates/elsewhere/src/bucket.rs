@@ -1,6 +1,7 @@
 //! The bucket: whole objects in, whole objects and ranges out.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::future::Future;
 use std::os::unix::fs::FileExt;
@@ -10,7 +11,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::memory::InMemory;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
+use object_store::signer::Signer;
 use object_store::{
     BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
     UpdateVersion, WriteMultipart,
@@ -22,7 +26,7 @@ use crate::credentials;
 use crate::http::Connector;
 
 /// Longer ones are sent in parts of this length.
-const PART_BYTES: u64 = 8 << 20;
+pub(crate) const PART_BYTES: u64 = 8 << 20;
 
 /// Requests at a time.
 const AT_ONCE: usize = 16;
@@ -34,12 +38,15 @@ const PARTS_AT_ONCE: usize = 4;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A prefix of a bucket.
-#[derive(Debug)]
 pub struct Bucket {
     address: Address,
-    store: Arc<dyn ObjectStore>,
-    // Dropped last: requests run on it.
-    runtime: Runtime,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    /// The same store, for uploads in parts whose ids its caller notes.
+    pub(crate) parts: Arc<dyn MultipartStore>,
+    /// The same, for addresses that are signed; a store in memory has none.
+    pub(crate) signer: Option<Arc<dyn Signer>>,
+    /// Requests run on it.
+    runtime: Option<Runtime>,
 }
 
 /// An object's bytes, and its ETag.
@@ -100,6 +107,12 @@ pub enum Error {
         /// What went wrong.
         message: String,
     },
+    /// The caller ended it.
+    #[error("{location}: cancelled")]
+    Cancelled {
+        /// The bucket.
+        location: String,
+    },
     /// A file of this machine.
     #[error("cannot read or write a file")]
     File(#[from] std::io::Error),
@@ -112,14 +125,41 @@ impl Bucket {
     /// # Errors
     /// No threads can be started, or the address is refused by the library.
     pub fn open(address: &Address) -> Result<Self, Error> {
-        let unreachable =
-            |error: object_store::Error| Error::Unreachable { location: address.to_string(), message: text(&error) };
-        Self::over(address, Arc::new(builder(address).build().map_err(unreachable)?))
+        Self::open_for(address, RETRY_TIMEOUT)
     }
 
-    fn over(address: &Address, store: Arc<dyn ObjectStore>) -> Result<Self, Error> {
+    /// The same for callers that a client waits for: a request that fails is repeated for this
+    /// time.
+    ///
+    /// # Errors
+    /// As [`Bucket::open`].
+    pub fn open_for(address: &Address, retry_timeout: Duration) -> Result<Self, Error> {
+        let unreachable =
+            |error: object_store::Error| Error::Unreachable { location: address.to_string(), message: text(&error) };
+        let store = Arc::new(builder(address, retry_timeout).build().map_err(unreachable)?);
+        Self::of(address, store.clone(), store.clone(), Some(store))
+    }
+
+    /// A bucket in memory, for tests.
+    ///
+    /// # Errors
+    /// No threads can be started.
+    pub fn in_memory(address: &Address) -> Result<Self, Error> {
+        Self::over(address, &Arc::new(InMemory::new()))
+    }
+
+    fn over(address: &Address, store: &Arc<InMemory>) -> Result<Self, Error> {
+        Self::of(address, store.clone(), store.clone(), None)
+    }
+
+    fn of(
+        address: &Address,
+        store: Arc<dyn ObjectStore>,
+        parts: Arc<dyn MultipartStore>,
+        signer: Option<Arc<dyn Signer>>,
+    ) -> Result<Self, Error> {
         let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("s3").enable_all().build()?;
-        Ok(Self { address: address.clone(), store, runtime })
+        Ok(Self { address: address.clone(), store, parts, signer, runtime: Some(runtime) })
     }
 
     /// As a user names it.
@@ -265,15 +305,15 @@ impl Bucket {
         self.block(gone.buffer_unordered(AT_ONCE).try_collect())
     }
 
-    fn path(&self, name: &str) -> Path {
+    pub(crate) fn path(&self, name: &str) -> Path {
         Path::from(format!("{}/{name}", self.address.prefix))
     }
 
-    fn block<T>(&self, work: impl Future<Output = T>) -> T {
-        self.runtime.block_on(work)
+    pub(crate) fn block<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.as_ref().expect("it is there until the drop").block_on(work)
     }
 
-    fn error(&self, name: &str, error: &object_store::Error) -> Error {
+    pub(crate) fn error(&self, name: &str, error: &object_store::Error) -> Error {
         let (location, name, message) = (self.location(), name.to_owned(), text(error));
         match error {
             object_store::Error::NotFound { .. } => Error::Missing { location, name },
@@ -289,10 +329,23 @@ impl Bucket {
     }
 }
 
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bucket").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Bucket {
+    /// May be on a thread of another run time, which must not wait.
+    fn drop(&mut self) {
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
 /// Where instances of EC2 have keys, which is asked last.
 const METADATA: &str = "http://169.254.169.254/";
 
-fn builder(address: &Address) -> AmazonS3Builder {
+fn builder(address: &Address, retry_timeout: Duration) -> AmazonS3Builder {
     let profile = credentials::of_files(address.profile.as_deref());
     let mut builder = AmazonS3Builder::from_env()
         .with_http_connector(Connector)
@@ -301,7 +354,7 @@ fn builder(address: &Address) -> AmazonS3Builder {
         .with_retry(RetryConfig {
             backoff: BackoffConfig { init_backoff: Duration::from_millis(50), ..BackoffConfig::default() },
             max_retries: 10,
-            retry_timeout: RETRY_TIMEOUT,
+            retry_timeout,
         });
     let has = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
     // A profile that was asked for goes before the environment.
@@ -345,13 +398,11 @@ fn text(error: &object_store::Error) -> String {
 mod tests {
     use std::io::Write;
 
-    use object_store::memory::InMemory;
-
     use super::*;
 
     #[test]
     fn a_machine_without_keys_and_a_silent_bucket_differ() {
-        let bucket = Bucket::over(&Address::parse("s3://team").unwrap(), Arc::new(InMemory::new())).unwrap();
+        let bucket = Bucket::in_memory(&Address::parse("s3://team").unwrap()).unwrap();
         let failed = |message: &str| object_store::Error::Generic { store: "S3", source: message.into() };
         let metadata = "Error performing PUT http://169.254.169.254/latest/api/token: connection refused";
         assert!(matches!(bucket.error("a", &failed(metadata)), Error::NoKeys { .. }));
@@ -361,8 +412,8 @@ mod tests {
     /// Over object_store's own store in memory; servers are the client tests' business.
     #[test]
     fn objects_go_there_and_come_back() {
-        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-        let open = |typed: &str| Bucket::over(&Address::parse(typed).unwrap(), Arc::clone(&store)).unwrap();
+        let store = Arc::new(InMemory::new());
+        let open = |typed: &str| Bucket::over(&Address::parse(typed).unwrap(), &store).unwrap();
         let bucket = open("s3://team/shoal/one");
         assert!(bucket.get("a").unwrap().is_none());
         let etag = bucket.put("a", b"first".to_vec(), &Condition::Absent).unwrap().unwrap();

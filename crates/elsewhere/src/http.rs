@@ -67,6 +67,31 @@ impl HttpService for Service {
     }
 }
 
+/// Reads what is at an address that needs no keys, as it comes; for callers that block.
+///
+/// # Errors
+/// The server does not answer, or not with 200; what `take` returns.
+pub fn download(url: &str, take: &mut dyn FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    let failed = |error: Box<dyn Error + Send + Sync>| std::io::Error::other(error);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = Connector.connect(&ClientOptions::new()).map_err(|error| failed(error.into()))?;
+        let request = http::Request::get(url).body(HttpRequestBody::empty()).map_err(|error| failed(error.into()))?;
+        let answer = client.execute(request).await.map_err(|error| failed(error.into()))?;
+        if answer.status() != http::StatusCode::OK {
+            return Err(failed(format!("the store answers {}", answer.status()).into()));
+        }
+        let mut body = answer.into_body();
+        loop {
+            let next = tokio::time::timeout(ANSWER_TIMEOUT, http_body_util::BodyExt::frame(&mut body)).await;
+            let Some(frame) = next.map_err(|late| failed(late.into()))? else { return Ok(()) };
+            if let Some(bytes) = frame.map_err(|error| failed(error.into()))?.data_ref() {
+                take(bytes)?;
+            }
+        }
+    })
+}
+
 /// Connections that the other side has closed are an error of the next request on them.
 fn kind_of(error: &hyper_util::client::legacy::Error) -> HttpErrorKind {
     if error.is_connect() { HttpErrorKind::Connect } else { HttpErrorKind::Request }

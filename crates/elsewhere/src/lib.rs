@@ -5,6 +5,9 @@ mod address;
 mod bucket;
 mod credentials;
 mod http;
+mod outgoing;
 
 pub use address::{Address, BadAddress};
 pub use bucket::{Bucket, Condition, Error, Found};
+pub use http::download;
+pub use outgoing::Outgoing;

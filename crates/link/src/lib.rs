@@ -27,6 +27,7 @@ mod frame;
 mod hello;
 mod input;
 mod message;
+mod mirror_kind;
 mod one_or_many;
 mod peer;
 mod samples;
@@ -43,9 +44,10 @@ pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
 pub use hello::Hello;
 pub use input::{Input, ManifestEntry, ObjectTree};
 pub use message::{
-    Artifact, LogLine, MetricPoint, MirrorKind, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody,
-    RuleVerdict, ToAgent, ToServer,
+    Artifact, LogLine, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, RuleVerdict,
+    ToAgent, ToServer,
 };
+pub use mirror_kind::MirrorKind;
 pub use peer::{FromPeer, ToPeer};
 pub use samples::{SampleColumn, SampleRow, SampleTable, Sampling, metric};
 pub use visit::{Stream, Terminal, Visit, VisitEnd};

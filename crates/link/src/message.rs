@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Assignment, Hello, ManifestEntry, SampleTable, Sampling, Visit, VisitEnd};
+use crate::{Assignment, Hello, ManifestEntry, MirrorKind, SampleTable, Sampling, Visit, VisitEnd};
 
 /// Version of this protocol. A server refuses an agent that speaks another one.
 pub const PROTOCOL: u32 = 1;
@@ -71,12 +71,16 @@ pub enum ToServer {
         tree: String,
     },
     /// On such a connection: an object of a tree. Answered by [`crate::Frame::Chunk`]s and
-    /// [`ToAgent::ObjectEnds`], or [`ToAgent::NoObject`].
+    /// [`ToAgent::ObjectEnds`], by [`ToAgent::ObjectAt`], or by [`ToAgent::NoObject`].
     Fetch {
         /// See [`crate::ObjectTree::tree`].
         tree: String,
         /// See [`crate::ManifestEntry::id`].
         id: String,
+        /// The agent knows [`ToAgent::ObjectAt`], and has not failed to read from there; older
+        /// agents send nothing here.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        elsewhere: bool,
     },
     /// Likewise, a part, whose SHA-256 follows; only to servers with a [`crate::Delivery`].
     FetchPart {
@@ -103,50 +107,6 @@ pub enum ToServer {
     },
     /// Instead of `Hello`: the program's connection to the server's port, after [`ToAgent::Ready`].
     Forward(Hello),
-}
-
-/// Files that agents send while their program runs, each kind on a connection of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MirrorKind {
-    /// `CheckpointConfig`: they have receipts.
-    Checkpoints,
-    /// `/opt/ml/output/intermediate`
-    Intermediate,
-    /// `DebugHookConfig`
-    Tensors,
-    /// `TensorBoardOutputConfig`
-    TensorBoard,
-    /// `ProfilerConfig`: events of frameworks.
-    Profiler,
-}
-
-impl MirrorKind {
-    /// All kinds.
-    pub const ALL: [Self; 5] =
-        [Self::Checkpoints, Self::Intermediate, Self::Tensors, Self::TensorBoard, Self::Profiler];
-
-    /// Names directories.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Checkpoints => "checkpoints",
-            Self::Intermediate => "intermediate",
-            Self::Tensors => "tensors",
-            Self::TensorBoard => "tensorboard",
-            Self::Profiler => "profiler",
-        }
-    }
-
-    /// What one of its files is called.
-    pub fn file(self) -> &'static str {
-        match self {
-            Self::Checkpoints => "checkpoint",
-            Self::Intermediate => "intermediate output",
-            Self::Tensors => "tensor",
-            Self::TensorBoard => "TensorBoard event",
-            Self::Profiler => "framework event",
-        }
-    }
 }
 
 /// A numbered fact.
@@ -408,6 +368,13 @@ pub enum ToAgent {
     /// The object is complete.
     ObjectEnds {
         /// Of what was sent, hexadecimal.
+        sha256: String,
+    },
+    /// The object is to be read from another server. Only to a [`ToServer::Fetch`] that allows it.
+    ObjectAt {
+        /// Anyone may read from there, for an hour or so.
+        url: String,
+        /// Of the content, hexadecimal.
         sha256: String,
     },
     /// There is no such object or tree, or it cannot be read.

@@ -42,6 +42,8 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
         StoreError::Full(_) => return insufficient_storage(error),
         // With a status that clients do not retry: the object stays damaged.
         StoreError::DamagedObject { .. } => return own_code(error, "ObjectDamaged", StatusCode::UNPROCESSABLE_ENTITY),
+        // Clients repeat it, and wait longer each time.
+        StoreError::Elsewhere(_) => (S3ErrorCode::SlowDown, logged(&error)),
         StoreError::NotDurable(_) => (S3ErrorCode::ServiceUnavailable, logged(&error)),
         _ => (S3ErrorCode::InternalError, logged(&error)),
     };

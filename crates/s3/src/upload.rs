@@ -131,7 +131,7 @@ impl Received {
             Content::File(writer, computed) => (*writer, computed),
             Content::Pieces(pieces) => {
                 let mut hasher = promise.hasher();
-                let mut writer = objects.writer().map_err(from_store)?;
+                let mut writer = objects.writer_here().map_err(from_store)?;
                 for piece in pieces {
                     hasher.update(&piece);
                     writer.append(&piece).map_err(from_store)?;

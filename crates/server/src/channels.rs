@@ -16,15 +16,18 @@ use shoal_runtime::{
     InputClaims,
     input_claims::{Event, Io},
 };
-use shoal_store::{ObjectMeta, Objects, StoreError, check_tree};
+use shoal_store::{ContentAddress, ObjectMeta, Objects, StoreError, check_tree};
 use shoal_wire::{Channel, Distribution, InputMode, RecordWrapper, S3Source, S3Uri};
 
-use crate::{error_chain::describe, hex::hex};
+use crate::{error_chain::describe, hex::hex, not_prepared::NotPrepared};
 
 pub(crate) use listing::{ChannelError, MayRead, Streamed, checkpoints_of, may_read, objects_of, streamed_of};
 
 /// Names of trees that hold objects by id end so.
 const OF_OBJECTS: &str = "-objects";
+
+/// For how long agents may read a content from the store elsewhere.
+const ADDRESS_LIFETIME: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// So often objects are listed anew that are replaced while a tree is made of them.
 const TRIES: u32 = 100;
@@ -109,6 +112,27 @@ impl Trees {
         self.root.join(tree).join("manifest")
     }
 
+    /// Where an object of a tree can be read instead, if it is in the store elsewhere.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn address(&self, id: &str) -> Result<Option<ContentAddress>, StoreError> {
+        self.objects.content_address(id, ADDRESS_LIFETIME)
+    }
+
+    /// Makes an object of a tree a file of this machine, if it is in the store elsewhere alone.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn bring(&self, tree: &str, id: &str) -> Result<PathBuf, StoreError> {
+        let path = self.object(tree, id);
+        let is_held = || self.root.join(tree).join("elsewhere").join(id).exists();
+        if !path.exists() && path.ends_with(id) && is_held() {
+            self.objects.bring_held(&self.root.join(tree), id)?;
+        }
+        Ok(path)
+    }
+
     /// An object of a tree; a text that is no id names nothing that is there.
     pub(crate) fn object(&self, tree: &str, id: &str) -> PathBuf {
         let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -127,8 +151,8 @@ impl Trees {
         source: &S3Source,
         mode: InputMode,
         hosts: u32,
-    ) -> Result<Vec<(Input, Delivery)>, String> {
-        let fail = |error: &dyn std::error::Error| format!("channel {}: {}", channel.name, describe(error));
+    ) -> Result<Vec<(Input, Delivery)>, NotPrepared> {
+        let place = format!("channel {}", channel.name);
         let made = of_newest(|| match mode {
             InputMode::Pipe => self.pipes(attempt, channel, source, hosts),
             InputMode::File => self.files(attempt, channel, source, &Delivery::Files, hosts),
@@ -138,15 +162,13 @@ impl Trees {
             Ok(found) => found,
             Err(error) if error.is_absent() => Vec::new(),
             Err(error @ (ChannelError::Manifest { .. } | ChannelError::Augmented { .. })) => {
-                return Err(format!("ClientError: {}", fail(&error)));
+                return Err(NotPrepared::Failed(format!("ClientError: {place}: {}", describe(&error))));
             }
-            Err(error) => return Err(fail(&error)),
+            Err(error) => return Err(NotPrepared::of(&place, &error)),
         };
         if found.is_empty() {
-            return Err(format!(
-                "ClientError: channel {}: there is no object below {} any more",
-                channel.name, source.uri
-            ));
+            let why = format!("ClientError: {place}: there is no object below {} any more", source.uri);
+            return Err(NotPrepared::Failed(why));
         }
         Ok(found)
     }
@@ -222,7 +244,7 @@ impl Trees {
     ///
     /// # Errors
     /// There is no such object, or the store fails; the text is for the failure reason.
-    pub(crate) fn prepare_object(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<PathBuf, String> {
+    pub(crate) fn prepare_object(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<PathBuf, NotPrepared> {
         let made = of_newest(|| match self.objects.get(&uri.bucket, &uri.prefix)? {
             None => Ok(None),
             Some(meta) => {
@@ -232,9 +254,9 @@ impl Trees {
         match made {
             Ok(Some(tree)) => Ok(tree),
             Ok(None) | Err(ChannelError::Store(StoreError::NoSuchBucket(_))) => {
-                Err(format!("ClientError: there is no object {uri} any more"))
+                Err(NotPrepared::Failed(format!("ClientError: there is no object {uri} any more")))
             }
-            Err(error) => Err(format!("{uri}: {}", describe(&error))),
+            Err(error) => Err(NotPrepared::of(&uri.to_string(), &error)),
         }
     }
 
@@ -242,9 +264,9 @@ impl Trees {
     ///
     /// # Errors
     /// There is neither, or the store fails; the text is for the failure reason.
-    pub(crate) fn prepare_source(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<PathBuf, String> {
+    pub(crate) fn prepare_source(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<PathBuf, NotPrepared> {
         match self.prepare_object(attempt, uri) {
-            Err(missing) => self.prepare_folder(attempt, uri)?.ok_or(missing),
+            Err(missing @ NotPrepared::Failed(_)) => self.prepare_folder(attempt, uri)?.ok_or(missing),
             made => made,
         }
     }
@@ -253,21 +275,24 @@ impl Trees {
     ///
     /// # Errors
     /// Two keys cannot stand in one tree, or the store fails; the text is for the failure reason.
-    pub(crate) fn prepare_checkpoints(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<Option<PathBuf>, String> {
-        self.prepare_folder(attempt, uri).map_err(|error| format!("checkpoints {error}"))
+    pub(crate) fn prepare_checkpoints(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<Option<PathBuf>, NotPrepared> {
+        self.prepare_folder(attempt, uri).map_err(|error| match error {
+            NotPrepared::Failed(why) => NotPrepared::Failed(format!("checkpoints {why}")),
+            delayed @ NotPrepared::Delayed(_) => delayed,
+        })
     }
 
     /// The tree of what is in a folder, if there is anything.
     ///
     /// # Errors
     /// As above.
-    pub(crate) fn prepare_folder(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<Option<PathBuf>, String> {
+    pub(crate) fn prepare_folder(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<Option<PathBuf>, NotPrepared> {
         let found = of_newest(|| match checkpoints_of(&self.objects, uri) {
             Ok(found) if found.is_empty() => Ok(None),
             Err(StoreError::NoSuchBucket(_)) => Ok(None),
             found => Ok(Some(self.tree(attempt, &found?)?)),
         });
-        found.map_err(|error| format!("below {uri}: {}", describe(&error)))
+        found.map_err(|error| NotPrepared::of(&format!("below {uri}"), &error))
     }
 
     fn tree(&self, attempt: &AttemptId, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {
@@ -303,7 +328,11 @@ impl Trees {
             return Ok(path);
         }
         let by_id: BTreeMap<&str, &ObjectMeta> = objects.map(|meta| (meta.id.as_str(), meta)).collect();
-        self.objects.link_tree(&path, &Vec::from_iter(by_id), &|| self.is_cancelled(attempt))?;
+        let (by_id, is_cancelled) = (Vec::from_iter(by_id), || self.is_cancelled(attempt));
+        match self.is_remote {
+            true => self.objects.hold_tree(&path, &by_id, &is_cancelled)?,
+            false => self.objects.link_tree(&path, &by_id, &is_cancelled)?,
+        }
         let mut text = String::new();
         for entry in entries {
             text.push_str(&serde_json::to_string(entry).expect("texts and a number serialise"));

@@ -167,7 +167,7 @@ impl Files<'_> {
             Err(format!("its key would have {} bytes, and S3 allows {LONGEST_KEY}", key.len()))
         } else {
             let objects = &self.mirrors.objects;
-            let writer = if is_last { objects.writer_to_the_last() } else { objects.writer() };
+            let writer = if is_last { objects.writer_to_the_last() } else { objects.writer_here() };
             writer.map_err(|error| describe(&error))
         };
         Incoming { path, key, writer, digest: Sha256::new(), bytes: 0 }

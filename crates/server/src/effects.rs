@@ -33,6 +33,7 @@ use crate::{
     job_ports,
     launches::Prepared,
     machines::Machines,
+    not_prepared::NotPrepared,
     parts,
     plans::Plans,
     profile::Profiles,
@@ -212,7 +213,14 @@ impl Performer {
         let (request, creator) = requests::with_creator(&*self.rows, &launch.job)?;
         let dir = run_dir(&self.runs, &launch.attempt);
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        let mut plan = self.plans.plan(&request, creator, launch)?;
+        let mut plan = match self.plans.plan(&request, creator, launch) {
+            Ok(plan) => plan,
+            Err(NotPrepared::Failed(why)) => return Err(why),
+            Err(NotPrepared::Delayed(reason)) => {
+                let reason = without_paths(&self.data_dir, &reason);
+                return Ok(Outcome::Delayed { reason, has_written: false });
+            }
+        };
         if self.plans.has_machine_network(launch) {
             let first_port = job_ports::for_attempt(&launch.attempt, &self.attempts);
             plan.assignments

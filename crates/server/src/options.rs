@@ -13,13 +13,17 @@ use shoal_link::{PythonEnvironment, Root};
 use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
-use crate::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, SsoOptions, TlsOptions};
+use crate::{
+    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, SsoOptions, TlsOptions,
+};
 
 /// Settings of one server, all decided.
 #[derive(Clone)]
 pub struct Options {
     /// The data directory; created if absent, locked while the server lives.
     pub data_dir: PathBuf,
+    /// The store elsewhere for contents of objects; `None`: they are in the data directory.
+    pub objects: Option<ObjectsElsewhere>,
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
     /// The certificate of that port; `None` is plain HTTP.

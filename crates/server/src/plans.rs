@@ -17,8 +17,18 @@ use shoal_wire::{
 };
 
 use crate::{
-    Builtin, ComputeTargets, Image, Images, NetworkOptions, admission::mode_of, agent_rules::rule, api::component_of,
-    attempts::Plan, channels, channels::Trees, clock::now_ms, file_systems::FileSystems, requests, team::Team, warm,
+    Builtin, ComputeTargets, Image, Images, NetworkOptions,
+    admission::mode_of,
+    agent_rules::rule,
+    api::component_of,
+    attempts::Plan,
+    channels::{Trees, may_read},
+    clock::now_ms,
+    file_systems::FileSystems,
+    not_prepared::NotPrepared,
+    requests,
+    team::Team,
+    warm,
 };
 
 /// What plans are made from.
@@ -48,13 +58,13 @@ impl Plans {
         request: &CreateTrainingJob,
         creator: Option<String>,
         launch: &Launch,
-    ) -> Result<Plan, String> {
+    ) -> Result<Plan, NotPrepared> {
         let Launch { attempt, placement, lease_s, trial, .. } = launch;
         let instances = launch.instances;
         let is_remote = self.launcher.is_remote(&placement.nodes);
         let inputs = self.trees.for_agents(is_remote);
         let member = creator.as_deref().map(|creator| self.team.creator(creator));
-        let inputs = inputs.of_reader(channels::may_read(member.clone()));
+        let inputs = inputs.of_reader(may_read(member.clone()));
         let find = self.targets.image_finder(placement.node(Host::FIRST));
         let image = find(&*self.images, request).map_err(|error| error.0)?;
         let groups = groups(&request.resources);
@@ -78,7 +88,7 @@ impl Plans {
         };
         let hosts: Vec<String> = Host::all(instances).map(|host| host.to_string()).collect();
         let (mut python, mut root) = (None, None);
-        let own = || -> Result<Program, String> {
+        let own = || -> Result<Program, NotPrepared> {
             let (entrypoint, arguments) = (request.algorithm.entrypoint.clone(), request.algorithm.arguments.clone());
             if !entrypoint.is_empty() {
                 return Ok(Program::Host { entrypoint, arguments });
@@ -120,7 +130,7 @@ impl Plans {
         if let (Some(member), Some(uri)) = (&member, &mirrored)
             && !member.may_write(&uri.bucket, &uri.prefix)
         {
-            return Err(format!("the key that created the job may not write its intermediate output to {uri}"));
+            return Err(format!("the key that created the job may not write its intermediate output to {uri}").into());
         }
         let events = request.profiler.as_ref().and_then(|profiler| profiler.place(&request.name));
         let events = events.filter(|_| !matches!(program, Program::Builtin { .. }));
@@ -250,7 +260,7 @@ impl Plans {
         channel: &Channel,
         image: &Image,
         hosts: u32,
-    ) -> Result<Vec<(Input, Delivery)>, String> {
+    ) -> Result<Vec<(Input, Delivery)>, NotPrepared> {
         match &channel.source {
             ChannelSource::S3(source) => inputs.prepare(attempt, channel, source, mode_of(channel, image), hosts),
             ChannelSource::FileSystem { file_system } => {
@@ -271,7 +281,7 @@ impl Plans {
         attempt: &AttemptId,
         uri: &S3Uri,
         trial: Option<&TrialLaunch>,
-    ) -> Result<Option<PathBuf>, String> {
+    ) -> Result<Option<PathBuf>, NotPrepared> {
         let own = inputs.prepare_checkpoints(attempt, uri)?;
         let Some(origin) = trial.and_then(|trial| trial.origin.as_ref()).filter(|_| own.is_none()) else {
             return Ok(own);
@@ -284,14 +294,14 @@ impl Plans {
 }
 
 /// A rule over tensors, with its source and the tensors of other training jobs.
-fn debug_rule(inputs: &Trees, attempt: &AttemptId, given: &RuleConfiguration) -> Result<shoal_link::Rule, String> {
+fn debug_rule(inputs: &Trees, attempt: &AttemptId, given: &RuleConfiguration) -> Result<shoal_link::Rule, NotPrepared> {
     let place = |uri: &str| uri.parse::<S3Uri>().map_err(|error| format!("ClientError: {uri}: {error}"));
     let source = given.source().map(|uri| inputs.prepare_source(attempt, &place(uri)?)).transpose()?;
     let other_runs = given.other_runs().into_iter().map(|uri| {
         let made = inputs.prepare_folder(attempt, &place(uri)?)?;
-        made.ok_or_else(|| format!("ClientError: there are no tensors below {uri} any more"))
+        made.ok_or_else(|| NotPrepared::Failed(format!("ClientError: there are no tensors below {uri} any more")))
     });
-    let other_runs = other_runs.collect::<Result<Vec<_>, String>>()?;
+    let other_runs = other_runs.collect::<Result<Vec<_>, NotPrepared>>()?;
     Ok(shoal_link::Rule {
         source: source.map(|tree| inputs.input(&tree)),
         other_runs: other_runs.iter().map(|tree| inputs.input(tree)).collect(),

@@ -45,6 +45,7 @@ use crate::{
     core::{self, Core},
     driver::{self, Hands, Outcomes},
     effects::Performer,
+    elsewhere::{self, open_objects},
     error::io_error,
     exporter::Exporter,
     http::Front,
@@ -117,7 +118,7 @@ impl Server {
         let rows: Arc<dyn shoal_store::Rows> = Arc::new(journal_rows.clone());
         requests::convert(&mut journal, &*rows, &*options.images)?;
         let is_first_start = !data_dir.object_index_path().exists();
-        let objects = Arc::new(Objects::open(&data_dir)?);
+        let objects = Arc::new(open_objects(&data_dir, options.objects.clone())?);
         if is_first_start && let Err(error) = objects.create_bucket(&options.default_bucket) {
             tracing::warn!("bucket {} was not created: {error}", options.default_bucket);
         }
@@ -297,6 +298,7 @@ impl Server {
         let watcher =
             Watcher { attempts: attempts.clone(), launcher: launcher.clone(), core: core.clone(), memory, silence };
         background.spawn(Arc::new(watcher).watch());
+        background.spawn(elsewhere::watch(objects.clone()));
         background.spawn(looks.clone().expire());
         background.extend(listeners.renewal());
         background.spawn(retention::run(telemetry.clone(), options.telemetry));

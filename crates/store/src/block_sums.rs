@@ -94,9 +94,14 @@ pub(crate) fn read_block(file: &impl FileExt, start: u64, block: Block, sums: &[
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         read => read?,
     }
+    Ok(is_block(&bytes, block, sums).then_some(bytes))
+}
+
+/// Whether these bytes are those of a block.
+pub(crate) fn is_block(bytes: &[u8], block: Block, sums: &[u8]) -> bool {
     let at = usize::try_from(block.index).expect("sums fit in memory") * SUM_BYTES;
-    let sum = crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &bytes).to_be_bytes();
-    Ok((sums.get(at..at + SUM_BYTES) == Some(&sum)).then_some(bytes))
+    let sum = crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes).to_be_bytes();
+    sums.get(at..at + SUM_BYTES) == Some(&sum)
 }
 
 /// Keeps a file's sums.

@@ -65,6 +65,7 @@ impl Objects {
             if let Some(sums) = &sums {
                 block_sums::keep(tx, &object.id, sums)?;
             }
+            self.keep_elsewhere(tx, &object)?;
             let replaced = put_row(tx, &meta.bucket, &object, condition)?;
             let removed = remove_upload(tx, upload)?;
             // What was read of a part counts only if it is still the same one.
@@ -78,6 +79,7 @@ impl Objects {
         let files: BTreeSet<String> =
             removed.into_iter().map(|part| part.holder).chain(self.places.end(upload)).chain(replaced).collect();
         self.remove_files(files.into_iter().filter(|file| *file != object.id));
+        self.committed(&object);
         Ok(object)
     }
 

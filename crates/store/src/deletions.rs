@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{OptionalExtension, params};
 
-use crate::block_sums;
 use crate::error::io_at;
-use crate::object_rows::{bucket_id, file_column};
+use crate::object_rows::{bucket_id, file_column, forget_file};
 use crate::{Objects, StoreError, object_writer};
 
 /// What must hold for an object to be deleted; all of what is given. Without anything given, an
@@ -63,9 +62,14 @@ impl Objects {
     /// Removes files that no row names any more. One that cannot be removed now is swept at the
     /// next start.
     pub(crate) fn remove_files(&self, ids: impl IntoIterator<Item = String>) {
-        for id in ids {
-            self.verified.forget(&id);
-            let _ = fs::remove_file(object_writer::file_path(&self.files, &id));
+        let ids = Vec::from_iter(ids);
+        for id in &ids {
+            self.verified.forget(id);
+            let _ = fs::remove_file(object_writer::file_path(&self.files, id));
+        }
+        match self.elsewhere() {
+            Some(elsewhere) if !ids.is_empty() => elsewhere.forgot(&ids),
+            _ => {}
         }
     }
 
@@ -95,7 +99,7 @@ impl Objects {
             }
             let mut delete = tx.prepare_cached("DELETE FROM object WHERE bucket = ? AND key = ? RETURNING file")?;
             let removed: Option<String> = delete.query_row(params![id, key], |row| row.get(0)).optional()?;
-            removed.iter().try_for_each(|file| block_sums::forget(tx, file))?;
+            removed.iter().try_for_each(|file| forget_file(tx, file))?;
             Ok(removed)
         })?;
         let existed = removed.is_some();

@@ -45,6 +45,23 @@ pub enum StoreError {
         /// What is wrong with its file.
         detail: String,
     },
+    /// The store elsewhere does not answer, or takes nothing more for now; try again.
+    #[error("{0}")]
+    Elsewhere(String),
+    /// The store elsewhere cannot be used as it is.
+    #[error("{0}")]
+    BadElsewhere(String),
+    /// Contents are in a store elsewhere alone.
+    #[error(
+        "the contents of {objects} objects ({bytes} bytes) are in a store elsewhere alone: start the server with the \
+         setting objects that it had, or bring them into its data directory first (docs/objects.md)"
+    )]
+    ContentsElsewhere {
+        /// How many.
+        objects: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
     /// The directory was written by another version of Shoal.
     #[error("{} has format {found}, this version of shoal reads format {expected}; use the version that wrote \
              it", path.display())]
@@ -145,7 +162,16 @@ impl StoreError {
                 "the server's disk did not take what was written; the server's log says more".to_owned()
             }
             Self::Io { what, .. } => format!("the server cannot {what} one of its files; its log says which"),
-            Self::Corrupt { .. } | Self::Format { .. } | Self::NotADataDir(_) | Self::Locked { .. } => {
+            Self::Elsewhere(_) => {
+                "the store that has the contents of this server's objects does not answer, or takes no more of them at \
+                 present; try again"
+                    .to_owned()
+            }
+            Self::Corrupt { .. }
+            | Self::Format { .. }
+            | Self::NotADataDir(_)
+            | Self::Locked { .. }
+            | Self::BadElsewhere(_) => {
                 "one of the server's files is not as it should be; its log says which".to_owned()
             }
             other => other.to_string(),

@@ -51,7 +51,8 @@ impl Verified {
         compared.max(written).is_some_and(|seconds| since(seconds) < MAX_AGE.as_secs())
     }
 
-    fn set(&self, id: &str) {
+    /// An object was compared now.
+    pub(crate) fn set(&self, id: &str) {
         let now_s = self.now_s();
         let mut seconds = self.lock();
         remember(&mut seconds, MOST_REMEMBERED, key_of(id), now_s);

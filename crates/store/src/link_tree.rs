@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 use crate::data_dir::{random_hex, sync_parent};
+use crate::elsewhere::HELD;
 use crate::error::io_at;
 use crate::object_writer::link_or_copy;
 use crate::{ObjectMeta, Objects, StoreError};
@@ -37,6 +38,31 @@ impl Objects {
         entries: &[(&str, &ObjectMeta)],
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<(), StoreError> {
+        self.make_tree(dir, entries, false, is_cancelled)
+    }
+
+    /// The same for readers on other machines: contents that are elsewhere alone stay there, and
+    /// the tree holds them ([`Objects::content_address`], [`Objects::bring_held`]). Entries are
+    /// named by their ids.
+    ///
+    /// # Errors
+    /// As [`Objects::link_tree`].
+    pub fn hold_tree(
+        &self,
+        dir: &Path,
+        entries: &[(&str, &ObjectMeta)],
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), StoreError> {
+        self.make_tree(dir, entries, true, is_cancelled)
+    }
+
+    fn make_tree(
+        &self,
+        dir: &Path,
+        entries: &[(&str, &ObjectMeta)],
+        holds: bool,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), StoreError> {
         let tree = Tree::plan(entries)?;
         if dir.exists() {
             return Ok(());
@@ -44,6 +70,9 @@ impl Objects {
         let parent = dir.parent().unwrap_or(Path::new("/"));
         let draft = Draft { path: parent.join(format!(".draft-{}", random_hex::<8>()?)) };
         make_dir(&draft.path)?;
+        if holds {
+            make_dir(&draft.path.join(HELD))?;
+        }
         for relative in &tree.dirs {
             make_dir(&draft.path.join(relative))?;
         }
@@ -51,7 +80,11 @@ impl Objects {
             if is_cancelled() {
                 return Err(StoreError::Cancelled);
             }
+            if holds && self.hold(&draft.path, meta)? {
+                continue;
+            }
             let target = draft.path.join(relative);
+            let _pin = self.pin(meta);
             match self.open_file(meta) {
                 Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                     return Err(StoreError::ObjectGone { key: meta.key.clone() });
@@ -78,6 +111,21 @@ impl Objects {
             Err(_) if dir.is_dir() => Ok(()),
             Err(error) => Err(io_at("create", dir)(error)),
         }
+    }
+}
+
+impl Objects {
+    /// Has a tree hold a content that is elsewhere alone; `false`: it is here.
+    fn hold(&self, draft: &Path, meta: &ObjectMeta) -> Result<bool, StoreError> {
+        let Some(elsewhere) = self.elsewhere().filter(|_| !self.path(meta).exists()) else { return Ok(false) };
+        let held = draft.join(HELD).join(&meta.id);
+        File::create(&held).map_err(io_at("create", &held))?;
+        // From now on the store keeps it; it may have gone before.
+        if elsewhere.sha256(meta)?.is_some() {
+            return Ok(true);
+        }
+        fs::remove_file(&held).map_err(io_at("remove", &held))?;
+        Ok(false)
     }
 }
 

@@ -138,7 +138,7 @@ impl Objects {
     /// # Errors
     /// As [`Objects::writer`].
     pub fn part_writer(&self, upload: &str, number: u32, length: Option<u64>) -> Result<ObjectWriter, StoreError> {
-        self.reserve.ensure()?;
+        self.ensure_room()?;
         let slot = length.map(|length| self.places.slot(&self.index, upload, number, length)).transpose()?.flatten();
         match slot.map(ObjectWriter::in_slot) {
             Some(Ok(writer)) => Ok(writer),

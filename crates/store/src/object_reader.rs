@@ -1,8 +1,13 @@
 //! Objects that are read in pieces, each compared with what was written before it is returned.
 
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-use crate::block_sums::{block_at, read_block};
+use crate::block_sums::{Block, block_at, is_block, read_block};
+use crate::elsewhere::{Elsewhere, Remote};
+use crate::error::io_at;
 use crate::integrity::{PIECE_BYTES, block_text, parts_of};
 use crate::{ObjectMeta, Objects, StoreError};
 
@@ -11,9 +16,17 @@ use crate::{ObjectMeta, Objects, StoreError};
 pub struct ObjectReader {
     /// The object.
     pub meta: ObjectMeta,
-    file: File,
+    source: Source,
     /// `None`: it was compared whole.
     sums: Option<Vec<u8>>,
+    elsewhere: Option<Arc<Elsewhere>>,
+}
+
+/// Where the content is.
+#[derive(Debug)]
+enum Source {
+    Here(File),
+    Elsewhere(Remote),
 }
 
 impl ObjectReader {
@@ -32,25 +45,51 @@ impl ObjectReader {
     /// Bytes from `at` to `end` or to the end of the block that `at` is in, whichever comes first.
     ///
     /// # Errors
-    /// [`StoreError::DamagedObject`]; I/O.
+    /// [`StoreError::DamagedObject`], [`StoreError::Elsewhere`]; I/O.
     pub fn read(&self, at: u64, end: u64) -> Result<Vec<u8>, StoreError> {
-        let damaged = |detail| StoreError::DamagedObject { key: self.meta.key.clone(), detail };
         let unread = |source| StoreError::Io { what: "read", path: "objects".into(), source };
-        let Some(sums) = &self.sums else {
-            let length = usize::try_from(end - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-            let mut piece = vec![0; length];
-            std::os::unix::fs::FileExt::read_exact_at(&self.file, &mut piece, at).map_err(unread)?;
-            return Ok(piece);
+        let sums = match (&self.source, &self.sums) {
+            (Source::Here(file), None) => {
+                let length = usize::try_from(end - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+                let mut piece = vec![0; length];
+                file.read_exact_at(&mut piece, at).map_err(unread)?;
+                return Ok(piece);
+            }
+            (_, sums) => sums.as_deref().unwrap_or_default(),
         };
         let Some(block) = block_at(&parts_of(&self.meta), at) else {
-            return Err(damaged(format!("it has no byte {at}")));
+            return Err(self.damaged(format!("it has no byte {at}")));
         };
-        let mut bytes = read_block(&self.file, 0, block, sums)
-            .map_err(unread)?
-            .ok_or_else(|| damaged(block_text(block.start, block.end)))?;
+        let mut bytes = match &self.source {
+            Source::Elsewhere(remote) => self.read_remote(remote, block, sums)?,
+            Source::Here(file) => match read_block(file, 0, block, sums).map_err(unread)? {
+                Some(bytes) => bytes,
+                None => self.read_again(block, sums)?,
+            },
+        };
         bytes.truncate(place(end.min(block.end) - block.start));
         bytes.drain(..place(at - block.start));
         Ok(bytes)
+    }
+
+    fn read_remote(&self, remote: &Remote, block: Block, sums: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let bytes = remote.read(block.start, block.end)?.filter(|bytes| is_block(bytes, block, sums));
+        bytes.ok_or_else(|| self.damaged(format!("{}, in the store elsewhere", block_text(block.start, block.end))))
+    }
+
+    /// A block that is damaged here, from where there is another copy.
+    fn read_again(&self, block: Block, sums: &[u8]) -> Result<Vec<u8>, StoreError> {
+        if let Some(elsewhere) = &self.elsewhere
+            && elsewhere.discard(&self.meta)?
+            && let Some(remote) = elsewhere.remote(&self.meta)?
+        {
+            return self.read_remote(&remote, block, sums);
+        }
+        Err(self.damaged(block_text(block.start, block.end)))
+    }
+
+    fn damaged(&self, detail: String) -> StoreError {
+        StoreError::DamagedObject { key: self.meta.key.clone(), detail }
     }
 }
 
@@ -60,17 +99,36 @@ fn place(at: u64) -> usize {
 
 impl Objects {
     /// The object of this key for reading in pieces. Nothing that is returned by this was damaged
-    /// when it was read.
+    /// when it was read. Content that is elsewhere alone is read there.
     ///
     /// # Errors
     /// As [`Objects::read`].
     pub fn reader(&self, bucket: &str, key: &str) -> Result<ObjectReader, StoreError> {
-        let (meta, file) = self.find_file(bucket, key)?;
-        let sums = self.sums(&meta)?;
-        if sums.is_none() {
-            self.ensure_sound(&meta, &file, None)?;
+        let (meta, (source, sums)) = self.find(bucket, key, |meta| {
+            let sums = self.sums(meta)?;
+            let source = match sums {
+                // It is compared whole, once.
+                None => Source::Here(self.open_file(meta)?),
+                Some(_) => self.source(meta)?,
+            };
+            Ok((source, sums))
+        })?;
+        Ok(ObjectReader { meta, source, sums, elsewhere: self.elsewhere().cloned() })
+    }
+
+    fn source(&self, meta: &ObjectMeta) -> Result<Source, StoreError> {
+        let path = self.path(meta);
+        let opened = File::open(&path);
+        match (&opened, self.elsewhere()) {
+            (Err(error), Some(elsewhere)) if error.kind() == io::ErrorKind::NotFound => {
+                if let Some(remote) = elsewhere.remote(meta)? {
+                    return Ok(Source::Elsewhere(remote));
+                }
+            }
+            (Ok(_), Some(elsewhere)) => elsewhere.touch(meta),
+            _ => {}
         }
-        Ok(ObjectReader { meta, file, sums })
+        Ok(Source::Here(opened.map_err(io_at("open", &path))?))
     }
 }
 

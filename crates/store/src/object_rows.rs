@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
 use crate::block_sums;
+use crate::elsewhere::rows;
 use crate::{ObjectMeta, PutCondition, StoreError};
 
 pub(crate) fn bucket_id(connection: &Connection, bucket: &str) -> Result<i64, StoreError> {
@@ -69,8 +70,14 @@ pub(crate) fn put_row(
         meta.modified_ms,
         attributes
     ])?;
-    present.iter().try_for_each(|(file, _)| block_sums::forget(connection, file))?;
+    present.iter().try_for_each(|(file, _)| forget_file(connection, file))?;
     Ok(present.map(|(file, _)| file))
+}
+
+/// No object's row names this file any more.
+pub(crate) fn forget_file(connection: &Connection, file: &str) -> Result<(), StoreError> {
+    block_sums::forget(connection, file)?;
+    rows::forget(connection, file)
 }
 
 pub(crate) fn to_json(value: &impl Serialize) -> String {

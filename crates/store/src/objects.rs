@@ -2,7 +2,6 @@
 //! the commit point.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use rusqlite::{OptionalExtension, params};
 
 use crate::block_sums;
 use crate::clock::now_ms;
-use crate::error::io_at;
+use crate::elsewhere::{self, Elsewhere, ElsewhereOptions, ElsewhereStatus, Movers};
 use crate::integrity::Verified;
 use crate::object_rows::{OBJECT_COLUMNS, bucket_id, from_json, object_of, put_row, to_json};
 use crate::object_writer::{self, ObjectWriter};
@@ -46,6 +45,11 @@ pub(crate) const SCHEMA: Schema = Schema {
     ALTER TABLE part ADD COLUMN shared TEXT;
     ALTER TABLE part ADD COLUMN slot INTEGER;
     ",
+        "
+    CREATE TABLE content_elsewhere (
+        file TEXT PRIMARY KEY, size INTEGER NOT NULL, state INTEGER NOT NULL, upload TEXT, sha256 BLOB) WITHOUT ROWID;
+    CREATE INDEX content_under_way ON content_elsewhere (state) WHERE state <> 2;
+    ",
     ],
     gives_back_space: false,
 };
@@ -59,6 +63,7 @@ pub struct Objects {
     pub(crate) verified: Verified,
     pub(crate) places: Places,
     pub(crate) reserve: Reserve,
+    movers: Option<Movers>,
 }
 
 impl Objects {
@@ -66,17 +71,32 @@ impl Objects {
     /// half written.
     ///
     /// # Errors
-    /// The storage's.
+    /// The storage's; [`StoreError::ContentsElsewhere`].
     pub fn open(dir: &DataDir) -> Result<Self, StoreError> {
+        Self::open_with(dir, None)
+    }
+
+    /// The same with a store elsewhere for the contents, which threads send there.
+    ///
+    /// # Errors
+    /// The storage's; [`StoreError::BadElsewhere`], [`StoreError::Elsewhere`].
+    pub fn open_with(dir: &DataDir, elsewhere: Option<ElsewhereOptions>) -> Result<Self, StoreError> {
         let path = dir.object_index_path();
         let (files, index) = (dir.objects_path(), Arc::new(Database::open(&path, &SCHEMA)?));
         object_writer::make_shards(&files)?;
         let reserve = Reserve::beside(&path);
         reserve.with_room(|| unsynced::restore(&files, &index))?;
         let (unsynced, places) = (Unsynced::new(&files, &index), Places::new(&files));
-        let objects = Self { unsynced, verified: Verified::new(), places, reserve, files, index };
+        let mut objects = Self { unsynced, verified: Verified::new(), places, reserve, files, index, movers: None };
         objects.sweep()?;
         part_places::clear_rest(&objects.files, &objects.index)?;
+        match elsewhere {
+            None => elsewhere::leave(&objects.files, &objects.index)?,
+            Some(options) => {
+                let opened = Elsewhere::open(options, dir, &objects.files, &objects.index, &objects.reserve)?;
+                objects.movers = Some(Movers::start(opened)?);
+            }
+        }
         Ok(objects)
     }
 
@@ -85,11 +105,37 @@ impl Objects {
         self.index.failure()
     }
 
+    pub(crate) fn elsewhere(&self) -> Option<&Arc<Elsewhere>> {
+        self.movers.as_ref().map(|movers| &movers.elsewhere)
+    }
+
+    /// How far contents are on their way to the store elsewhere, where there is one.
+    pub fn elsewhere_status(&self) -> Option<ElsewhereStatus> {
+        self.elsewhere().map(|elsewhere| elsewhere.status())
+    }
+
+    /// There is room for new work: on the disk, and on the way elsewhere.
+    pub(crate) fn ensure_room(&self) -> Result<(), StoreError> {
+        self.reserve.ensure()?;
+        self.elsewhere().map_or(Ok(()), |elsewhere| elsewhere.ensure_room())
+    }
+
     /// Starts an object's file. Dropping the writer instead of committing it removes the file.
     ///
     /// # Errors
-    /// I/O; [`StoreError::Full`] while what is left is kept for what is under way.
+    /// I/O; [`StoreError::Full`] while what is left is kept for what is under way;
+    /// [`StoreError::Elsewhere`] while too much waits to be sent.
     pub fn writer(&self) -> Result<ObjectWriter, StoreError> {
+        self.ensure_room()?;
+        self.writer_to_the_last()
+    }
+
+    /// The same whatever waits to be sent elsewhere: for small objects, which stay here, and for
+    /// what jobs write.
+    ///
+    /// # Errors
+    /// I/O; [`StoreError::Full`] while what is left is kept for what is under way.
+    pub fn writer_here(&self) -> Result<ObjectWriter, StoreError> {
         self.reserve.ensure()?;
         self.writer_to_the_last()
     }
@@ -131,10 +177,12 @@ impl Objects {
             if content.is_none() {
                 block_sums::keep(tx, &meta.id, written.sums())?;
             }
+            self.keep_elsewhere(tx, &meta)?;
             put_row(tx, bucket, &meta, condition)
         });
         let replaced = written.named(row)?;
         self.remove_files(replaced);
+        self.committed(&meta);
         self.unsynced.grew(content.map_or(0, |content| content.len()));
         Ok(meta)
     }
@@ -170,6 +218,8 @@ impl Objects {
     ) -> Result<ObjectMeta, StoreError> {
         let (source_bucket, source) = source;
         let gone = || StoreError::NoSuchKey { bucket: source_bucket.to_owned(), key: source.key.clone() };
+        // What a copy is made of is not removed meanwhile.
+        let _pin = self.pin(source);
         // The copy counts as compared from now on.
         match self.open_file(source) {
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Err(gone()),
@@ -185,10 +235,12 @@ impl Objects {
         };
         let row = self.index.write(|tx| {
             block_sums::keep_copy(tx, &source.id, &meta.id)?;
+            self.keep_elsewhere(tx, &meta)?;
             put_row(tx, bucket, &meta, condition)
         });
         let replaced = written.named(row)?;
         self.remove_files(replaced);
+        self.committed(&meta);
         Ok(meta)
     }
 
@@ -204,69 +256,6 @@ impl Objects {
             let found = select.query_row(params![id, key], |row| Ok(object_of(row))).optional()?;
             found.transpose()
         })
-    }
-
-    /// The object's file, compared with what was written. Once open it stays readable even if the
-    /// object is replaced or deleted.
-    ///
-    /// # Errors
-    /// I/O; [`io::ErrorKind::NotFound`] when the object was replaced or deleted since `meta` was
-    /// read; [`StoreError::DamagedObject`].
-    pub fn open_file(&self, meta: &ObjectMeta) -> Result<File, StoreError> {
-        let file = self.open_unseen(meta)?;
-        self.ensure_sound(meta, &file, self.sums(meta)?.as_deref())?;
-        Ok(file)
-    }
-
-    fn open_unseen(&self, meta: &ObjectMeta) -> Result<File, StoreError> {
-        let path = self.path(meta);
-        File::open(&path).map_err(io_at("open", &path))
-    }
-
-    /// The object of this key with its file open, both of the same commit; compared with what was
-    /// written, which may take as long as reading it.
-    ///
-    /// # Errors
-    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`]; [`StoreError::DamagedObject`].
-    pub fn read(&self, bucket: &str, key: &str) -> Result<(ObjectMeta, File), StoreError> {
-        let (meta, file) = self.find_file(bucket, key)?;
-        self.ensure_sound(&meta, &file, self.sums(&meta)?.as_deref())?;
-        Ok((meta, file))
-    }
-
-    pub(crate) fn find_file(&self, bucket: &str, key: &str) -> Result<(ObjectMeta, File), StoreError> {
-        let gone = || StoreError::NoSuchKey { bucket: bucket.to_owned(), key: key.to_owned() };
-        let mut missing: Option<ObjectMeta> = None;
-        loop {
-            let meta = self.get(bucket, key)?.ok_or_else(gone)?;
-            match self.open_unseen(&meta) {
-                Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                    // Replaced between the two steps, unless the row still says the same.
-                    if missing.is_some_and(|before| before.id == meta.id) {
-                        return Err(StoreError::DamagedObject {
-                            key: key.to_owned(),
-                            detail: "its file is missing".to_owned(),
-                        });
-                    }
-                    missing = Some(meta);
-                }
-                file => return Ok((meta, file?)),
-            }
-        }
-    }
-
-    /// Compares an object's file with what was written, unless that was done lately.
-    pub(crate) fn ensure_sound(&self, meta: &ObjectMeta, file: &File, sums: Option<&[u8]>) -> Result<(), StoreError> {
-        self.verified.ensure(meta, file, sums, || self.path(meta))
-    }
-
-    pub(crate) fn sums(&self, meta: &ObjectMeta) -> Result<Option<Vec<u8>>, StoreError> {
-        self.index.read(|connection| block_sums::of_file(connection, &meta.id))
-    }
-
-    /// Where the object's file is. Others may link or read it, never write it.
-    pub fn path(&self, meta: &ObjectMeta) -> PathBuf {
-        object_writer::file_path(&self.files, &meta.id)
     }
 
     /// Replaces the object's tags. Nothing else of it changes, not even its time.
@@ -291,7 +280,7 @@ impl Objects {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
     use std::io::Read;
     use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicBool, Ordering};

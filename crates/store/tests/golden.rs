@@ -13,7 +13,7 @@ use shoal_store::{
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 6), ("objects", 4), ("telemetry", 9)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 6), ("objects", 5), ("telemetry", 9)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -205,6 +205,29 @@ fn format_4_of_the_objects_is_read() {
     let path = objects.path(&reader.meta);
     assert!(path.ends_with("5c/5c3d0a7e9f1b42688d7c6e5f4a3b2c1d"), "{}", path.display());
     assert_eq!(fs::metadata(path).unwrap().len(), reader.meta.size);
+}
+
+/// One object waits to be sent elsewhere, one is there alone.
+#[test]
+fn format_5_of_the_objects_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(temp.path()).unwrap();
+    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 5)).unwrap();
+    let waits = dir.objects_path().join("aa/aa0e6a42d5051505f1de01a9de1afc91");
+    fs::create_dir_all(waits.parent().unwrap()).unwrap();
+    fs::write(&waits, vec![b'w'; 70_000]).unwrap();
+    let error = Objects::open(&dir).unwrap_err();
+    assert!(matches!(error, StoreError::ContentsElsewhere { objects: 1, bytes: 80_000 }), "{error}");
+    let report = shoal_store::verify(temp.path(), &mut |_| {}).unwrap();
+    assert_eq!((report.elsewhere, report.damages), (1, vec![]));
+
+    // Its owner brings it.
+    let there = dir.objects_path().join("bb/bb0e6a42d5051505f1de01a9de1afc91");
+    fs::create_dir_all(there.parent().unwrap()).unwrap();
+    fs::write(&there, vec![b't'; 80_000]).unwrap();
+    let objects = Objects::open(&dir).unwrap();
+    assert_eq!(objects.reader("data", "there").unwrap().read_all().unwrap(), vec![b't'; 80_000]);
+    assert_eq!(shoal_store::verify(temp.path(), &mut |_| {}).unwrap().objects, 2);
 }
 
 #[test]

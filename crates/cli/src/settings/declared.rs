@@ -160,6 +160,23 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: |_| String::new(),
     },
     Setting {
+        name: "objects",
+        value: "BUCKET",
+        help: "Bucket of an S3-compatible store that has the contents of objects, s3://BUCKET/PREFIX?endpoint=URL; \
+               `none` keeps them in the data directory (docs/objects.md)",
+        client: false,
+        is_switch: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
+        name: "objects_cache",
+        value: "SIZE",
+        help: "Disk space for contents that wait to be sent to that bucket, or are kept to be read",
+        client: false,
+        is_switch: false,
+        default: |_| "20GiB".to_owned(),
+    },
+    Setting {
         name: "max_skew_s",
         value: "SECONDS",
         help: "How far a client's clock may be off",

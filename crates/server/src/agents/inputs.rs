@@ -94,11 +94,11 @@ impl Inputs {
                         (tree, Err(io::Error::other("it is none of the attempt's inputs")))
                     }
                     Frame::Message(ToServer::List { tree }) => (tree, list(&self.trees.manifest(tree), sender)),
-                    Frame::Message(ToServer::Fetch { tree, id }) => {
-                        (tree, self.send(&self.trees.object(tree, id), 0, u64::MAX, sender).map(drop))
+                    Frame::Message(ToServer::Fetch { tree, id, elsewhere }) => {
+                        (tree, self.object(tree, id, *elsewhere, sender))
                     }
                     Frame::Message(ToServer::FetchPart { tree, id, offset, length }) => {
-                        let sent = self.send(&self.trees.object(tree, id), *offset, *length, sender);
+                        let sent = self.send(tree, id, *offset, *length, sender);
                         (tree, sent.map(|sum| self.sums.put(id, *offset, *length, &sum)))
                     }
                     Frame::Message(ToServer::PartSum { tree, id, offset, length }) => {
@@ -121,8 +121,9 @@ impl Inputs {
     }
 
     /// Sends a part of an object and its SHA-256, which it returns.
-    fn send(&self, object: &Path, offset: u64, length: u64, sender: &AgentSender) -> io::Result<String> {
-        let sum = read(object, offset, length, &mut |chunk| {
+    fn send(&self, tree: &str, id: &str, offset: u64, length: u64, sender: &AgentSender) -> io::Result<String> {
+        let object = self.trees.bring(tree, id).map_err(io::Error::other)?;
+        let sum = read(&object, offset, length, &mut |chunk| {
             self.exporter.sent_input(chunk.len());
             sender.send_frame(&Frame::Chunk(chunk))
         })?;
@@ -135,12 +136,23 @@ impl Inputs {
         let sum = match self.sums.get(id, offset, length) {
             Some(sum) => sum,
             None => {
-                let sum = read(&self.trees.object(tree, id), offset, length, &mut |_| Ok(()))?;
+                let object = self.trees.bring(tree, id).map_err(io::Error::other)?;
+                let sum = read(&object, offset, length, &mut |_| Ok(()))?;
                 self.sums.put(id, offset, length, &sum);
                 sum
             }
         };
         sender.send(ToAgent::ObjectEnds { sha256: sum })
+    }
+}
+
+impl Inputs {
+    /// Answers with an object, or with where it is.
+    fn object(&self, tree: &str, id: &str, may_be_elsewhere: bool, sender: &AgentSender) -> io::Result<()> {
+        if may_be_elsewhere && let Some(at) = self.trees.address(id).map_err(io::Error::other)? {
+            return sender.send(ToAgent::ObjectAt { url: at.url, sha256: at.sha256 });
+        }
+        self.send(tree, id, 0, u64::MAX, sender).map(drop)
     }
 }
 

@@ -36,7 +36,8 @@ fn channel(uri: &str, data_type: S3DataType, distribution: Distribution) -> Chan
 
 fn prepare(trees: &Trees, attempt: &str, channel: &Channel, hosts: u32) -> Result<Vec<PathBuf>, String> {
     let source = channel.s3().unwrap();
-    let made = trees.prepare(&attempt.into(), channel, source, channel.input_mode, hosts)?;
+    let made = trees.prepare(&attempt.into(), channel, source, channel.input_mode, hosts);
+    let made = made.map_err(|(NotPrepared::Failed(why) | NotPrepared::Delayed(why))| why)?;
     Ok(made.iter().map(|(input, _)| trees.path_of(input)).collect())
 }
 

@@ -9,6 +9,7 @@ use rusqlite::Connection;
 
 use super::source::Capture;
 use crate::StoreError;
+use crate::elsewhere::rows;
 use crate::error::io_at;
 use crate::object_writer::file_path;
 use crate::part_places::Place;
@@ -173,7 +174,9 @@ pub fn are_named(root: &Path, of: &[Content]) -> Result<bool, StoreError> {
 
 /// Rows that are known cost no copy: there may be a million of them, several times a second.
 fn objects(connection: &Connection, is_known: &IsKnown<'_>, contents: &mut Vec<Content>) -> Result<(), StoreError> {
-    let mut select = connection.prepare_cached("SELECT file, size FROM object")?;
+    // What is elsewhere is the business of its own store.
+    let sql = format!("SELECT file, size FROM object WHERE {}", rows::is_local(connection)?);
+    let mut select = connection.prepare_cached(&sql)?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let (id, size) = (row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?, row.get(1)?);
