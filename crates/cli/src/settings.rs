@@ -11,6 +11,7 @@ mod lists;
 mod machine;
 mod nodes;
 mod notifications;
+mod quotas;
 mod sizes;
 mod sso;
 mod targets;
@@ -25,9 +26,7 @@ use std::{
 use anyhow::Result;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::{Node, Packing};
-use shoal_server::{
-    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, RemoteAgents, SsoOptions, TlsOptions,
-};
+use shoal_server::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, QuotaOptions, RemoteAgents, SsoOptions, TlsOptions};
 use shoal_wire::client::Scheme;
 
 pub(crate) use engine::EngineChoice;
@@ -107,6 +106,8 @@ pub struct Settings {
     pub(crate) network: NetworkOptions,
     /// Directories that jobs may mount.
     pub(crate) file_systems: FileSystems,
+    /// Who may use how much.
+    pub(crate) quotas: QuotaOptions,
     /// How notifications are delivered.
     pub(crate) notifications: NotificationOptions,
     /// Who identifies visitors of the console.
@@ -174,6 +175,7 @@ impl Settings {
             },
             network: network(typed)?,
             file_systems: file_systems::file_systems(typed)?,
+            quotas: quotas::quotas(typed)?,
             notifications: notifications::notifications(typed)?,
             sso: sso::sso(typed)?,
             log: parse(typed, "log", "one of error, warn, info, debug, trace")?,

@@ -14,7 +14,7 @@ use s3s::{S3Error, S3Request, S3Result, s3_error};
 
 use crate::backend::Backend;
 use crate::ranges::Passed;
-use crate::{percent, presigned, refusals, signed_headers};
+use crate::{errors, percent, presigned, refusals, signed_headers};
 
 /// Where access keys are looked up, on every request.
 pub trait KeyStore: Send + Sync + 'static {
@@ -26,6 +26,9 @@ pub trait KeyStore: Send + Sync + 'static {
     /// # Errors
     /// It opens nothing.
     fn scope(&self, access_key_id: &str, session_token: Option<&str>) -> Result<Scope, KeyFault>;
+
+    /// Why nothing more may be stored with the key; `None`: it may.
+    fn full(&self, access_key_id: &str, session_token: Option<&str>) -> Option<String>;
 }
 
 /// Why a key opens nothing.
@@ -37,6 +40,8 @@ pub enum KeyFault {
     WrongToken,
     /// The time of a temporary key is over.
     Expired,
+    /// Its holder may make no more requests now.
+    TooMany,
 }
 
 /// What a key opens.
@@ -82,6 +87,9 @@ const BUCKET_READS: [&str; 18] = [
     "GetObjectLockConfiguration",
     "GetPublicAccessBlock",
 ];
+
+/// Operations that store bytes. Completing an upload stores none that were not sent before.
+const STORES: [&str; 5] = ["PutObject", "CopyObject", "CreateMultipartUpload", "UploadPart", "UploadPartCopy"];
 
 impl Scope {
     fn may_read(&self, bucket: &str, key: &str) -> bool {
@@ -214,6 +222,7 @@ impl S3Access for ScopedAccess {
                 s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid.")
             }
             KeyFault::Expired => s3_error!(ExpiredToken, "The provided token has expired."),
+            KeyFault::TooMany => s3_error!(SlowDown, "Please reduce your request rate: it is above your quota."),
         })?;
         let report = cx.extensions_mut().get::<OnVerified>().cloned();
         if let Some(OnVerified(report)) = report {
@@ -227,6 +236,11 @@ impl S3Access for ScopedAccess {
         }
         if !scope.permits(cx.s3_op().name(), cx.s3_path()) {
             return Err(denied());
+        }
+        if STORES.contains(&cx.s3_op().name())
+            && let Some(why) = self.keys.full(&access_key_id, token.as_deref())
+        {
+            return Err(errors::quota_exceeded(why));
         }
         let bucket = cx
             .s3_path()

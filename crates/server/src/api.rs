@@ -20,6 +20,7 @@ mod open_to_jobs;
 mod own_metrics;
 mod permission;
 mod profile;
+mod quotas;
 mod records;
 mod resource_types;
 mod resources;
@@ -59,6 +60,7 @@ use crate::{
     ledger::Ledger,
     machines::Machines,
     profile::Profiles,
+    quotas::Quotas,
     sampling::Sampling,
     search::Indexes,
     team::{Member, Team},
@@ -141,6 +143,7 @@ pub(crate) struct Api {
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) identity: Identity,
     pub(crate) default_bucket: String,
+    pub(crate) quotas: Arc<Quotas>,
     pub(crate) capacity: Capacity,
     pub(crate) catalog: Catalog,
     pub(crate) grace_s: u32,

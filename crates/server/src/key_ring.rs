@@ -10,6 +10,7 @@ use crate::{
     attempts::{Attempt, Attempts},
     clock::now_ms,
     keys::AccessKeys,
+    quotas::{Quotas, user_of},
     sessions::{self, Session},
     team::{Member, Team},
 };
@@ -19,6 +20,7 @@ pub(crate) struct KeyRing {
     pub(crate) owner: AccessKeys,
     pub(crate) team: Arc<Team>,
     pub(crate) attempts: Arc<Attempts>,
+    pub(crate) quotas: Arc<Quotas>,
 }
 
 /// A key and whose it is.
@@ -112,7 +114,19 @@ impl KeyStore for KeyRing {
             return Ok(Scope::Job { read, write });
         }
         let known = self.find(access_key_id, session_token)?;
+        if !self.quotas.admits_request(user_of(known.member.as_deref()), now_ms()) {
+            return Err(KeyFault::TooMany);
+        }
         Ok(known.member.map_or(Scope::All, |member| member.scope()))
+    }
+
+    /// What jobs store is not lost to a quota.
+    fn full(&self, access_key_id: &str, session_token: Option<&str>) -> Option<String> {
+        if self.attempt(access_key_id).is_some() {
+            return None;
+        }
+        let known = self.find(access_key_id, session_token).ok()?;
+        self.quotas.full(user_of(known.member.as_deref()))
     }
 }
 
@@ -151,7 +165,7 @@ mod tests {
         of_anna.writes.push(("mine".to_owned(), "anna/job/".to_owned()));
         attempts.insert(Attempt::new(of_anna, allocation, &owner));
         let team = team(&owner, &[]);
-        KeyRing { owner, team, attempts }
+        KeyRing { owner, team, attempts, quotas: Arc::default() }
     }
 
     /// The team that reads these keys of a journal.

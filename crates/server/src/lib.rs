@@ -64,6 +64,7 @@ mod profiling;
 #[cfg(test)]
 #[path = "../../runtime/src/random.rs"]
 mod random;
+mod quotas;
 mod recovery;
 mod request_id;
 mod requests;
@@ -99,6 +100,7 @@ pub use notification_options::{MailServer, NotificationOptions};
 pub use options::{
     Builtin, BuiltinObjective, Image, ImageError, Images, Options, RemoteAgents, RemoveTree, Sweep, TelemetryLimits,
 };
+pub use quotas::{QuotaOptions, UserQuota};
 pub use serve::Server;
 pub use sso::SsoOptions;
 pub use targets::{ComputeTarget, ComputeTargets};

@@ -13,7 +13,7 @@ use shoal_link::{PythonEnvironment, Root};
 use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
-use crate::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, SsoOptions, TlsOptions};
+use crate::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, QuotaOptions, SsoOptions, TlsOptions};
 
 /// Settings of one server, all decided.
 #[derive(Clone)]
@@ -68,6 +68,8 @@ pub struct Options {
     pub file_systems: FileSystems,
     /// Where jobs may run beside this machine.
     pub targets: ComputeTargets,
+    /// Who may use how much; of what runs, the capacity has them.
+    pub quotas: QuotaOptions,
     /// How notifications are delivered.
     pub notifications: NotificationOptions,
     /// Who identifies visitors of the console without keys; `None` is nobody.

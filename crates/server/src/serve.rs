@@ -59,6 +59,7 @@ use crate::{
     pool_effects::PoolPerformer,
     profile::Profiles,
     profiling::Profiling,
+    quotas::Measuring,
     recovery, requests, retention,
     sampling::Sampling,
     search::Indexes,
@@ -181,7 +182,7 @@ impl Server {
             route: remote.as_ref().map(RemoteListener::route),
         });
         let Guarding { ring, auditor, audit_thread } =
-            Guarding::open(&keys, &rows, &attempts, &identity, data_dir.root(), options.audit_reads)?;
+            Guarding::open(&keys, &rows, &attempts, &identity, data_dir.root(), options.audit_reads, options.quotas)?;
         let profiles = Profiles { rows: rows.clone(), telemetry: telemetry.clone(), objects: objects.clone() };
         let performer = Arc::new(Performer {
             attempts: attempts.clone(),
@@ -299,6 +300,14 @@ impl Server {
         background.spawn(looks.clone().expire());
         background.extend(listeners.renewal());
         background.spawn(retention::run(telemetry.clone(), options.telemetry));
+        let measuring = Measuring {
+            quotas: ring.quotas.clone(),
+            team: ring.team.clone(),
+            objects: objects.clone(),
+            rows: rows.clone(),
+            telemetry: telemetry.clone(),
+        };
+        background.spawn(Arc::new(measuring).run());
         let profiling = Profiling {
             rows: rows.clone(),
             telemetry: telemetry.clone(),
@@ -375,6 +384,7 @@ impl Server {
             data_dir: data_dir.clone(),
             identity: identity.clone(),
             default_bucket: options.default_bucket,
+            quotas: ring.quotas.clone(),
             capacity,
             catalog: catalog.clone(),
             grace_s,

@@ -17,6 +17,7 @@ pub mod client;
 mod cloudtrail;
 mod cloudwatch;
 mod compute_targets;
+mod quotas;
 mod constraints;
 mod costs;
 mod error;
@@ -69,6 +70,7 @@ pub use cloudwatch::{
     Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricDatum, MetricQuery, MetricResult,
     MetricSample, PutMetricData, Span, Statistic,
 };
+pub use quotas::{LIST_QUOTAS, ListQuotas, QuotaAmount, QuotaLine};
 pub use compute_targets::{LIST_TARGETS, ListTargets, TargetLine};
 pub use constraints::{TextLimits, Unknown, text_limits, unknown_member};
 pub use costs::{CostDay, CostGroup, CostLine, LIST_COSTS, ListCosts};
@@ -103,7 +105,7 @@ pub use study::{
     DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter,
     StudyTrial, UPDATE_TUNING_JOB, UpdateTuningJob,
 };
-pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, TARGET_TAG, Tag};
+pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, PRIORITY_TAG, TARGET_TAG, Tag, priority};
 pub use team::{ADD_KEY, AddKey, KeyRole, KeySummary, LIST_KEYS, NamedKey, OWNER_NAME, REMOVE_KEY, ROTATE_KEY};
 pub use training_job::{
     Algorithm, Channel, ChannelSource, CheckpointConfig, Collection, CreateTrainingJob, DebugHook, Debugger,

@@ -328,7 +328,8 @@ fn nodes_are_read_and_written_as_they_once_were() {
 #[test]
 fn claims_are_read_and_written_as_they_once_were() {
     let events = claimed();
-    check_event("job_created_claimed", &events[0]);
+    let created = events.iter().find(|event| matches!(event.fact, Fact::JobCreated { .. }));
+    check_event("job_created_claimed", created.expect("there is one"));
     let quotas = Quotas { half_life_s: Some(3600), ..Quotas::default() };
     check_snapshot_on("snapshot_claimed", events, &Capacity { quotas, ..laptop() });
 }

@@ -27,6 +27,10 @@ pub(crate) struct Server {
 struct Keys(HashMap<&'static str, (&'static str, Option<&'static str>, Scope)>);
 
 impl KeyStore for Keys {
+    fn full(&self, _: &str, _: Option<&str>) -> Option<String> {
+        None
+    }
+
     fn secret(&self, access_key_id: &str) -> Option<String> {
         self.0.get(access_key_id).map(|(secret, ..)| (*secret).to_owned())
     }

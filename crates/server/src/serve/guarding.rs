@@ -5,13 +5,14 @@ use std::{path::Path, sync::Arc, thread::JoinHandle};
 use shoal_store::Rows;
 
 use crate::{
-    AccessKeys, ServerError,
+    AccessKeys, QuotaOptions, ServerError,
     attempts::Attempts,
     audit::{AuditLog, Directory},
     auditor::Auditor,
     error::io_error,
     identity::Identity,
     key_ring::KeyRing,
+    quotas::Quotas,
     team::Team,
 };
 
@@ -34,9 +35,10 @@ impl Guarding {
         identity: &Identity,
         data_dir: &Path,
         with_reads: bool,
+        quotas: QuotaOptions,
     ) -> Result<Self, ServerError> {
         let team = Arc::new(Team::open(owner.clone(), rows.clone())?);
-        let ring = Arc::new(KeyRing { owner: owner.clone(), team, attempts: attempts.clone() });
+        let ring = Arc::new(KeyRing { owner: owner.clone(), team, attempts: attempts.clone(), quotas: Arc::new(Quotas::new(quotas)) });
         let (log, audit_thread) =
             AuditLog::open(Directory::new(data_dir), owner.clone()).map_err(io_error("open audit.log"))?;
         let auditor = Auditor { log, keys: ring.clone(), identity: identity.clone(), with_reads };
