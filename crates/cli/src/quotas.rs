@@ -26,7 +26,11 @@ pub(crate) struct QuotasArgs {
 pub(crate) fn run(args: &QuotasArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
     let answer = client.sagemaker(LIST_QUOTAS, &json!({}))?;
-    if args.json { show_json(&answer)? } else { show(&text(&answer))? }
+    if args.json {
+        show_json(&answer)?
+    } else {
+        show(&text(&answer))?
+    }
     Ok(Exit::Ok)
 }
 

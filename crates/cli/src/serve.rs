@@ -146,6 +146,7 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
             quotas: settings.quotas.of_core(),
         },
         quotas: settings.quotas.clone(),
+        roles: settings.roles.clone(),
         catalog: catalog(&settings.data_dir)?,
         launcher: launcher(settings),
         targets: settings.compute_targets.clone(),

@@ -12,6 +12,7 @@ mod machine;
 mod nodes;
 mod notifications;
 mod quotas;
+mod roles;
 mod sizes;
 mod sso;
 mod targets;
@@ -26,7 +27,7 @@ use std::{
 use anyhow::Result;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::{Node, Packing};
-use shoal_server::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, QuotaOptions, RemoteAgents, SsoOptions, TlsOptions};
+use shoal_server::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, QuotaOptions, RemoteAgents, Roles, SsoOptions, TlsOptions};
 use shoal_wire::client::Scheme;
 
 pub(crate) use engine::EngineChoice;
@@ -108,6 +109,8 @@ pub struct Settings {
     pub(crate) file_systems: FileSystems,
     /// Who may use how much.
     pub(crate) quotas: QuotaOptions,
+    /// Roles that are declared.
+    pub(crate) roles: Roles,
     /// How notifications are delivered.
     pub(crate) notifications: NotificationOptions,
     /// Who identifies visitors of the console.
@@ -176,6 +179,7 @@ impl Settings {
             network: network(typed)?,
             file_systems: file_systems::file_systems(typed)?,
             quotas: quotas::quotas(typed)?,
+            roles: roles::roles(typed)?,
             notifications: notifications::notifications(typed)?,
             sso: sso::sso(typed)?,
             log: parse(typed, "log", "one of error, warn, info, debug, trace")?,

@@ -280,7 +280,7 @@ impl Usage {
         let Some(half_life_s) = half_life_s.filter(|it| *it > 0) else { return 0.0 };
         let Some(Used { instance_ms, at }) = self.0.get(user).copied() else { return 0.0 };
         let half_life_ms = (half_life_s * 1000) as f64;
-        let left = (-(now.ms_since(at) as f64) / half_life_ms).exp2();
+        let left = libm::exp2(-(now.ms_since(at) as f64) / half_life_ms);
         // The integral of what has been held since, each moment of it decayed to now.
         let held = instances as f64 * half_life_ms / std::f64::consts::LN_2 * (1.0 - left);
         instance_ms * left + held

@@ -92,6 +92,9 @@ impl Policy {
         }
         let statements = match document.get("Statement") {
             None => return Err(PolicyError::new("Statement is missing".to_owned())),
+            Some(Value::Array(all)) if all.is_empty() => {
+                return Err(PolicyError::new("Statement is empty".to_owned()));
+            }
             Some(Value::Array(all)) => all.iter().map(|it| Statement::of(it, of_resource)).collect::<Result<_, _>>()?,
             Some(one) => vec![Statement::of(one, of_resource)?],
         };

@@ -56,7 +56,7 @@ use crate::{
     error_chain,
     identity::Identity,
     internal::blocking,
-    key_ring::Holder,
+    key_ring::{Holder, KeyRing},
     ledger::Ledger,
     machines::Machines,
     profile::Profiles,
@@ -70,6 +70,7 @@ use crate::{
 };
 
 pub(crate) use hold::Holds;
+pub(crate) use identity::ROLE;
 pub(crate) use metrics::read as read_series;
 pub(crate) use named::subject;
 pub(crate) use records::Records;
@@ -144,6 +145,7 @@ pub(crate) struct Api {
     pub(crate) identity: Identity,
     pub(crate) default_bucket: String,
     pub(crate) quotas: Arc<Quotas>,
+    pub(crate) ring: Arc<KeyRing>,
     pub(crate) capacity: Capacity,
     pub(crate) catalog: Catalog,
     pub(crate) grace_s: u32,

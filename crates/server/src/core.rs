@@ -14,7 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shoal_plane::{AttemptId, Capacity, Catalog, Command, Effects, Event, Frozen, JobName, JobView, QuotaUse, Time, Turn};
+use shoal_plane::{
+    AttemptId, Capacity, Catalog, Command, Effects, Event, Frozen, JobName, JobView, QuotaUse, Time, Turn,
+};
 use shoal_runtime::{
     Control,
     control::{Fold, Folded, REFUSED_PAUSE},

@@ -61,14 +61,15 @@ mod pool_effects;
 mod ports;
 mod profile;
 mod profiling;
+mod quotas;
 #[cfg(test)]
 #[path = "../../runtime/src/random.rs"]
 mod random;
-mod quotas;
 mod recovery;
 mod request_id;
 mod requests;
 mod retention;
+mod roles;
 mod rule_reports;
 mod sampling;
 mod search;
@@ -101,6 +102,7 @@ pub use options::{
     Builtin, BuiltinObjective, Image, ImageError, Images, Options, RemoteAgents, RemoveTree, Sweep, TelemetryLimits,
 };
 pub use quotas::{QuotaOptions, UserQuota};
+pub use roles::{PolicyError, Roles};
 pub use serve::Server;
 pub use sso::SsoOptions;
 pub use targets::{ComputeTarget, ComputeTargets};

@@ -13,7 +13,7 @@ use shoal_link::{PythonEnvironment, Root};
 use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
-use crate::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, QuotaOptions, SsoOptions, TlsOptions};
+use crate::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, QuotaOptions, Roles, SsoOptions, TlsOptions};
 
 /// Settings of one server, all decided.
 #[derive(Clone)]
@@ -70,6 +70,8 @@ pub struct Options {
     pub targets: ComputeTargets,
     /// Who may use how much; of what runs, the capacity has them.
     pub quotas: QuotaOptions,
+    /// Roles that may be assumed and given to jobs; none declared: every one.
+    pub roles: Roles,
     /// How notifications are delivered.
     pub notifications: NotificationOptions,
     /// Who identifies visitors of the console without keys; `None` is nobody.

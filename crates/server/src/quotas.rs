@@ -232,7 +232,9 @@ mod tests {
         };
         assert!(matches!(measured(99, 9), (false, Ok(_))));
         let (is_full, refused) = measured(100, 0);
-        assert!(is_full && matches!(refused, Err((ErrorCode::ResourceLimitExceeded, why)) if why.contains("of objects")));
+        assert!(
+            is_full && matches!(refused, Err((ErrorCode::ResourceLimitExceeded, why)) if why.contains("of objects"))
+        );
         let (is_full, refused) = measured(0, 10);
         assert!(!is_full && matches!(refused, Err((ErrorCode::ResourceLimitExceeded, why)) if why.contains("of log")));
         assert!(quotas.claim(&[], &caller(None)).is_ok(), "the default is not the owner's");

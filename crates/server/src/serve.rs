@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use self::{
-    guarding::Guarding,
+    guarding::{self, Guarding},
     limits::{open_files, places},
     notifying::{Notifying, job_states},
 };
@@ -181,8 +181,10 @@ impl Server {
             socket: socket.clone(),
             route: remote.as_ref().map(RemoteListener::route),
         });
+        let (with_reads, quotas, roles) = (options.audit_reads, options.quotas, options.roles);
+        let guarding = guarding::Settings { with_reads, quotas, roles };
         let Guarding { ring, auditor, audit_thread } =
-            Guarding::open(&keys, &rows, &attempts, &identity, data_dir.root(), options.audit_reads, options.quotas)?;
+            Guarding::open(&keys, &rows, &attempts, &identity, data_dir.root(), guarding)?;
         let profiles = Profiles { rows: rows.clone(), telemetry: telemetry.clone(), objects: objects.clone() };
         let performer = Arc::new(Performer {
             attempts: attempts.clone(),
@@ -384,6 +386,7 @@ impl Server {
             data_dir: data_dir.clone(),
             identity: identity.clone(),
             default_bucket: options.default_bucket,
+            ring: ring.clone(),
             quotas: ring.quotas.clone(),
             capacity,
             catalog: catalog.clone(),

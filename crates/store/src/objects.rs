@@ -46,6 +46,9 @@ pub(crate) const SCHEMA: Schema = Schema {
     ALTER TABLE part ADD COLUMN shared TEXT;
     ALTER TABLE part ADD COLUMN slot INTEGER;
     ",
+        "
+    ALTER TABLE bucket ADD COLUMN policy TEXT;
+    ",
     ],
     gives_back_space: false,
 };

@@ -6,8 +6,9 @@ use http::request::Parts;
 
 use crate::{
     ADD_KEY, DESCRIBE_PROFILE, DESCRIBE_STUDY, DESCRIBE_UTILIZATION, Error, ErrorCode, FEED_VISIT,
-    INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, LIST_COSTS, LIST_KEYS, LIST_NOTIFICATIONS, LIST_QUOTAS, LIST_TARGETS, Operation,
-    Protocol, READ_VISIT, REMOVE_KEY, ROTATE_KEY, START_VISIT, Service, UPDATE_TUNING_JOB, constraints, query,
+    INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, LIST_COSTS, LIST_KEYS, LIST_NOTIFICATIONS, LIST_QUOTAS, LIST_TARGETS,
+    Operation, Protocol, READ_VISIT, REMOVE_KEY, ROTATE_KEY, START_VISIT, Service, UPDATE_TUNING_JOB, constraints,
+    query,
 };
 
 /// Operations of our own, which no service model has.
@@ -56,7 +57,20 @@ static OURS: [Operation; 17] = [
     ),
     ours(
         LIST_QUOTAS,
-        &[("Quotas", &["Name", "Jobs", "Instances", "Gpus", "StoredBytes", "LogBytes", "RequestsPerSecond", "MaxPriority", "UsedInstanceSeconds"])],
+        &[(
+            "Quotas",
+            &[
+                "Name",
+                "Jobs",
+                "Instances",
+                "Gpus",
+                "StoredBytes",
+                "LogBytes",
+                "RequestsPerSecond",
+                "MaxPriority",
+                "UsedInstanceSeconds",
+            ],
+        )],
     ),
     ours(
         LIST_NOTIFICATIONS,

@@ -21,17 +21,17 @@ pub(super) fn quotas(typed: &Typed) -> Result<QuotaOptions> {
         } else if let Some(name) = name.strip_prefix("user:").filter(|name| !name.is_empty()) {
             let quota = user(table, &place)?;
             if name == "owner" && quota.stored_bytes.is_some() {
-                let why = "the owner of the server writes everywhere, so nothing is counted for a quota of stored bytes";
+                let why =
+                    "the owner of the server writes everywhere, so nothing is counted for a quota of stored bytes";
                 return Err(UsageError(format!("{place}: {why}: leave stored out")).into());
             }
             options.users.insert(name.to_owned(), quota);
         } else if let Some(tag) = name.strip_prefix("tag:").filter(|tag| tag.contains('=')) {
             options.tags.insert(tag.to_owned(), limits(table, &OF_JOBS, &place)?);
         } else {
-            return Err(UsageError(format!(
-                "{place}: a quota's name is \"user:NAME\", \"tag:KEY=VALUE\" or default"
-            ))
-            .into());
+            return Err(
+                UsageError(format!("{place}: a quota's name is \"user:NAME\", \"tag:KEY=VALUE\" or default")).into()
+            );
         }
     }
     Ok(options)
@@ -59,9 +59,12 @@ fn user(table: &toml::Table, place: &str) -> Result<UserQuota, UsageError> {
     };
     let max_priority = match table.get("max_priority") {
         None => None,
-        Some(value) => Some(value.as_integer().and_then(|it| i32::try_from(it).ok()).ok_or_else(|| {
-            UsageError(format!("{place}: max_priority = {value} is no whole number"))
-        })?),
+        Some(value) => Some(
+            value
+                .as_integer()
+                .and_then(|it| i32::try_from(it).ok())
+                .ok_or_else(|| UsageError(format!("{place}: max_priority = {value} is no whole number")))?,
+        ),
     };
     let requests_per_s = match count(table, "requests_per_s", place)? {
         Some(0) => return Err(UsageError(format!("{place}: requests_per_s is 1 at least"))),
@@ -130,7 +133,10 @@ mod tests {
         for (file, expected) in [
             ("[quota.anna]\n", "[quota.\"anna\"] (file /data/shoal.toml): a quota's name is "),
             ("[quota.\"tag:vision\"]\n", "a quota's name is "),
-            ("[quota.\"tag:a=b\"]\nstored = \"1GiB\"\n", "there is no \"stored\" in such a quota; there are: instances"),
+            (
+                "[quota.\"tag:a=b\"]\nstored = \"1GiB\"\n",
+                "there is no \"stored\" in such a quota; there are: instances",
+            ),
             ("[quota.default]\ncores = 1\n", "there is no \"cores\" in such a quota"),
             ("[quota.default]\njobs = -1\n", "jobs = -1 is not a number"),
             ("[quota.default]\nstored = 5\n", "stored = 5 is no size"),

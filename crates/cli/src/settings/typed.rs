@@ -23,6 +23,8 @@ pub(crate) struct Typed {
     targets: Option<(Origin, BTreeMap<String, toml::Table>)>,
     /// What it lists as `[quota.NAME]`.
     quotas: Option<(Origin, BTreeMap<String, toml::Table>)>,
+    /// What it lists as `[role.NAME]`.
+    roles: Option<(Origin, BTreeMap<String, toml::Table>)>,
 }
 
 /// Where a value was typed.
@@ -60,7 +62,7 @@ impl Typed {
         variable: &dyn Fn(&str) -> Option<String>,
         read: &dyn Fn(&Path) -> io::Result<Option<String>>,
     ) -> Result<Self> {
-        let mut typed = Self { values: Vec::new(), nodes: None, targets: None, quotas: None };
+        let mut typed = Self { values: Vec::new(), nodes: None, targets: None, quotas: None, roles: None };
         let mut file = (PathBuf::new(), toml::Table::new());
         for setting in SETTINGS {
             let name = setting.name;
@@ -83,7 +85,8 @@ impl Typed {
                 let origin = Origin::File(file.0.clone());
                 typed.nodes = read.nodes.map(|nodes| (origin.clone(), nodes));
                 typed.targets = read.targets.map(|targets| (origin.clone(), targets));
-                typed.quotas = read.quotas.map(|quotas| (origin, quotas));
+                typed.quotas = read.quotas.map(|quotas| (origin.clone(), quotas));
+                typed.roles = read.roles.map(|roles| (origin, roles));
             }
         }
         Ok(typed)
@@ -125,6 +128,11 @@ impl Typed {
     /// The tables of the quotas that `shoal.toml` lists, by name, and where that is.
     pub(crate) fn quotas(&self) -> Option<(&Origin, &BTreeMap<String, toml::Table>)> {
         self.quotas.as_ref().map(|(origin, tables)| (origin, tables))
+    }
+
+    /// The tables of the roles that `shoal.toml` lists, by name, and where that is.
+    pub(crate) fn roles(&self) -> Option<(&Origin, &BTreeMap<String, toml::Table>)> {
+        self.roles.as_ref().map(|(origin, tables)| (origin, tables))
     }
 
     /// Where it was typed.
@@ -181,8 +189,7 @@ fn nodes(table: &mut toml::Table, path: &Path) -> Result<Option<Vec<toml::Table>
 
 /// Takes the tables of this name out of it: `what`, for messages.
 fn named(table: &mut toml::Table, name: &str, what: &str, path: &Path) -> Result<Option<Named>> {
-    let wrong =
-        || UsageError(format!("{}: {what} are tables: write [{name}.NAME] above each of them", path.display()));
+    let wrong = || UsageError(format!("{}: {what} are tables: write [{name}.NAME] above each of them", path.display()));
     let Some(value) = table.remove(name) else { return Ok(None) };
     let tables = value.as_table().ok_or_else(wrong)?.iter();
     let tables = tables.map(|(name, table)| Ok((name.clone(), table.as_table().ok_or_else(wrong)?.clone())));
@@ -198,6 +205,7 @@ struct File {
     nodes: Option<Vec<toml::Table>>,
     targets: Option<Named>,
     quotas: Option<Named>,
+    roles: Option<Named>,
 }
 
 fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>) -> Result<File> {
@@ -208,6 +216,7 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
     let nodes = nodes(&mut table, &path)?;
     let targets = named(&mut table, "target", "compute targets", &path)?;
     let quotas = named(&mut table, "quota", "quotas", &path)?;
+    let roles = named(&mut table, "role", "roles", &path)?;
     lists::as_text(&mut table);
     let settings = flat(table);
     let may_be_there = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "data_dir");
@@ -220,7 +229,7 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
         ))
         .into());
     }
-    Ok(File { path, settings, nodes, targets, quotas })
+    Ok(File { path, settings, nodes, targets, quotas, roles })
 }
 
 #[cfg(test)]

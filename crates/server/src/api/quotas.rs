@@ -5,8 +5,8 @@ use shoal_wire::{Error, ListQuotas, QuotaAmount, QuotaLine, Reply};
 
 use super::{Api, Caller, refused};
 use crate::{
-    core::Refusal,
     QuotaOptions,
+    core::Refusal,
     quotas::{OWNER, Space},
 };
 

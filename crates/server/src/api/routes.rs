@@ -118,7 +118,7 @@ routes! { |api, caller|
         AssumeRole(request) => api.assume_role(request, caller),
     }
     "iam" {
-        GetRole(request) => Ok(api.get_role(request)),
+        GetRole(request) => api.get_role(request),
         GetUser(request) => api.get_user(&request, caller),
         ListRoles(request) => api.list_roles(&request),
         SimulatePrincipalPolicy(request) => api.simulate_policy(&request),

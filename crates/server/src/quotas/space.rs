@@ -112,7 +112,10 @@ mod tests {
     use shoal_wire::KeyRole;
 
     use super::*;
-    use crate::{AccessKeys, quotas::{QuotaOptions, UserQuota}};
+    use crate::{
+        AccessKeys,
+        quotas::{QuotaOptions, UserQuota},
+    };
 
     #[test]
     fn what_lies_in_a_users_places_is_counted_once() {
@@ -125,11 +128,8 @@ mod tests {
         }
         let journal = SqliteJournal::open(&data_dir.journal_path()).unwrap();
         let rows: Arc<dyn Rows> = Arc::new(journal.rows());
-        let owner = AccessKeys {
-            access_key_id: "AKIA0".to_owned(),
-            secret_access_key: "s".to_owned(),
-            session_token: None,
-        };
+        let owner =
+            AccessKeys { access_key_id: "AKIA0".to_owned(), secret_access_key: "s".to_owned(), session_token: None };
         let default = UserQuota { stored_bytes: Some(1), ..UserQuota::default() };
         let measuring = Measuring {
             quotas: Arc::new(Quotas::new(QuotaOptions { default, ..QuotaOptions::default() })),

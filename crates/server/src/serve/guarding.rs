@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, thread::JoinHandle};
 use shoal_store::Rows;
 
 use crate::{
-    AccessKeys, QuotaOptions, ServerError,
+    AccessKeys, QuotaOptions, Roles, ServerError,
     attempts::Attempts,
     audit::{AuditLog, Directory},
     auditor::Auditor,
@@ -23,6 +23,14 @@ pub(super) struct Guarding {
     pub(super) audit_thread: JoinHandle<()>,
 }
 
+/// What the owner has decided about keys and the log.
+pub(super) struct Settings {
+    /// Reads are in the log, too.
+    pub(super) with_reads: bool,
+    pub(super) quotas: QuotaOptions,
+    pub(super) roles: Roles,
+}
+
 impl Guarding {
     /// Reads the keys and starts the log's thread.
     ///
@@ -34,11 +42,18 @@ impl Guarding {
         attempts: &Arc<Attempts>,
         identity: &Identity,
         data_dir: &Path,
-        with_reads: bool,
-        quotas: QuotaOptions,
+        settings: Settings,
     ) -> Result<Self, ServerError> {
+        let Settings { with_reads, quotas, roles } = settings;
         let team = Arc::new(Team::open(owner.clone(), rows.clone())?);
-        let ring = Arc::new(KeyRing { owner: owner.clone(), team, attempts: attempts.clone(), quotas: Arc::new(Quotas::new(quotas)) });
+        let ring = Arc::new(KeyRing {
+            owner: owner.clone(),
+            team,
+            attempts: attempts.clone(),
+            quotas: Arc::new(Quotas::new(quotas)),
+            roles: Arc::new(roles),
+            identity: identity.clone(),
+        });
         let (log, audit_thread) =
             AuditLog::open(Directory::new(data_dir), owner.clone()).map_err(io_error("open audit.log"))?;
         let auditor = Auditor { log, keys: ring.clone(), identity: identity.clone(), with_reads };
