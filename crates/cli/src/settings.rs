@@ -27,7 +27,10 @@ use std::{
 use anyhow::Result;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::{Node, Packing};
-use shoal_server::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, QuotaOptions, RemoteAgents, Roles, SsoOptions, TlsOptions};
+use shoal_server::{
+    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, QuotaOptions, RemoteAgents, Roles, SsoOptions,
+    TlsOptions,
+};
 use shoal_wire::client::Scheme;
 
 pub(crate) use engine::EngineChoice;

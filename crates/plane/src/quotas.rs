@@ -1,7 +1,7 @@
 //! How much a user, or all jobs with a tag, may hold at once, and who has used how much.
 //!
 //! - **A quota** bounds instances, GPUs and running jobs. A job that would exceed one waits, and
-//!   holds back those behind it that count against the same limit: so quotas starve nobody. It is
+//!   holds back those behind it that count against the same limit: so quotas starve no job. It is
 //!   never the head of the queue, and keeps nothing from others.
 //! - **Fair share.** Of equal priority, the user goes first who has used less: instance seconds,
 //!   of which half are forgotten after each half-life. What runs counts up to now. (J. Kay and P.
@@ -35,7 +35,7 @@ pub struct Quotas {
     pub default: Limits,
     /// By tag, as `KEY=VALUE`.
     pub tags: BTreeMap<String, Limits>,
-    /// Seconds after which half of what was used is forgotten; none: use gives nobody precedence.
+    /// Seconds after which half of what was used is forgotten; none: use gives no precedence.
     pub half_life_s: Option<u64>,
 }
 

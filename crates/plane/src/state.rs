@@ -66,8 +66,8 @@ pub(crate) struct Index {
     /// Waiting jobs in order of creation; a sorted list, since a job's place in it is asked for
     /// more often than it changes.
     pub(crate) queue: VecDeque<(u64, JobName)>,
-    /// The same by compute target, and there by whom they are for and by tuning job; those that are
-    /// nobody's trials have none. No list is empty.
+    /// The same by compute target, and there by whom they are for and by tuning job; those that
+    /// are no trials have none. No list is empty.
     pub(crate) lines: BTreeMap<Option<String>, Lines>,
     /// Jobs that hold capacity, by attempt.
     pub(crate) attempts: BTreeMap<AttemptId, JobName>,

@@ -137,7 +137,7 @@ impl Condition {
             return self.values.iter().any(|value| value.fits(is_missing, None));
         }
         if present.is_empty() {
-            // A request without the key is not what it is said not to be.
+            // A request without the key differs from every value.
             return self.is_negated && self.of != Of::AnyValue || self.if_exists || self.of == Of::AllValues;
         }
         let one = |text: &&str| self.values.iter().any(|value| self.compares(value, text, request)) != self.is_negated;

@@ -54,7 +54,7 @@ enum Principal {
     /// All of an account.
     Account(String),
     Arn(String),
-    /// A service or a federation: nobody who calls here.
+    /// A service or a federation: none of them calls here.
     Absent,
 }
 
@@ -65,7 +65,7 @@ impl Policy {
     /// Of an identity: a role's or a session's.
     ///
     /// # Errors
-    /// What it says is not understood; the text names it.
+    /// An element is not understood; the text names it.
     pub fn of_identity(json: &str) -> Result<Self, PolicyError> {
         Self::of(json, false)
     }

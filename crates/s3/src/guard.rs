@@ -68,7 +68,7 @@ pub(crate) fn action(operation: &str) -> String {
     format!("s3:{name}")
 }
 
-/// What a bucket's owner can always do, so that no policy locks a bucket for good.
+/// What a bucket's owner can always do, so that no policy locks a bucket permanently.
 const OWNERS: [&str; 3] = ["s3:GetBucketPolicy", "s3:PutBucketPolicy", "s3:DeleteBucketPolicy"];
 
 impl Guard {
@@ -125,7 +125,7 @@ pub(crate) fn policy_of(objects: &Objects, bucket: &str) -> Result<Option<Arc<Po
     .transpose()
 }
 
-/// What the policy of a bucket says of an object, or of those below a prefix.
+/// What the policy of a bucket decides about an object, or about those below a prefix.
 ///
 /// # Errors
 /// The storage's.

@@ -13,7 +13,9 @@ use shoal_link::{PythonEnvironment, Root};
 use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
-use crate::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, QuotaOptions, Roles, SsoOptions, TlsOptions};
+use crate::{
+    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, QuotaOptions, Roles, SsoOptions, TlsOptions,
+};
 
 /// Settings of one server, all decided.
 #[derive(Clone)]

@@ -97,7 +97,7 @@ pub struct SimulatePrincipalPolicy {
     pub paging: Paging,
 }
 
-/// What a simulation says of an action on a resource.
+/// What a simulation decides about an action on a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evaluation {
     /// As asked.

@@ -17,7 +17,7 @@ use crate::{
 struct Places<'a> {
     state: &'a State,
     uses: Uses<'a>,
-    /// Priority and use put nobody before another.
+    /// Priority and use put no job before another.
     is_plain: bool,
 }
 

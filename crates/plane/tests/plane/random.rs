@@ -240,7 +240,7 @@ impl World {
         }
     }
 
-    /// Of one of two users, some with a tag or a priority; or of nobody.
+    /// Of one of two users, some with a tag or a priority; or of no user.
     fn claim(&mut self) -> Claim {
         if self.random.one_in(4) {
             return Claim::default();
