@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use self::{
-    guarding::{self, Guarding},
+    guarding::Guarding,
     limits::{open_files, places},
     notifying::{Notifying, job_states},
 };
