@@ -11,7 +11,7 @@ ACCOUNT = "123456789012"
 
 ROLES = """
 [role.Trainer]
-policies = ["trainer.json"]
+policies = ["TRAINER"]
 [role.Lister]
 policies = ['''{"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "sagemaker:List*", "Resource": "*"}}''']
 """
@@ -45,9 +45,9 @@ TRAINER = {
 
 @pytest.fixture(scope="module")
 def roles(make_house, tmp_path_factory):
-    data = tmp_path_factory.mktemp("roles")
-    (data / "trainer.json").write_text(json.dumps(TRAINER))
-    house = make_house(settings=ROLES, data=data)
+    policy = tmp_path_factory.mktemp("roles") / "trainer.json"
+    policy.write_text(json.dumps(TRAINER))
+    house = make_house(settings=ROLES.replace("TRAINER", str(policy)))
     return house, Jobs(house)
 
 
@@ -177,7 +177,7 @@ def test_a_buckets_policy_adds_to_keys_and_takes_from_them(roles):
         assert refusal(client.delete_object, **bucket, Key="own/kept")["Code"] == "AccessDenied"
     # What a job reads, its creator may read.
     reading = request(jobs, "reading")
-    reading["InputDataConfig"] = [jobs.channel("code", "shared")]
+    reading["InputDataConfig"] = [jobs.channel("code", "shared/")]
     reading["OutputDataConfig"] = {"S3OutputPath": "s3://tests/own/"}
     ben.client("sagemaker").create_training_job(**reading)
     public = {**policy["Statement"][0], "Principal": "*"}
