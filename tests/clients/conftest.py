@@ -51,9 +51,25 @@ def target(start_for_all):
             pytest.fail(f"SHOAL_TEST_TARGET={other}: there are local, slurm and kubernetes")
 
 
+#: Of keys that test_quotas.py alone has; all others have no limits.
+QUOTAS = """
+[quota."user:quin"]
+jobs = 1
+instances = 2
+max_priority = 3
+[quota."user:rick"]
+requests_per_s = 2
+[quota."user:sam"]
+stored = "64KiB"
+logs = "1GiB"
+[quota."tag:team=narrow"]
+instances = 1
+"""
+
+
 @pytest.fixture(scope="session")
 def house(target):
-    house = House(settings=target)
+    house = House(settings=target + QUOTAS)
     yield house
     house.close()
 

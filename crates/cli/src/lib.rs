@@ -36,6 +36,7 @@ mod mpi;
 mod notifications;
 pub mod output;
 mod patient;
+mod quotas;
 mod ranks;
 mod restore;
 mod runs;
@@ -138,6 +139,8 @@ enum Command {
     Runs(runs::RunsCommand),
     /// What became of notifications: delivered, on their way, given up.
     Notifications(notifications::NotificationsArgs),
+    /// Quotas of users and tags: what each uses, and may use.
+    Quotas(quotas::QuotasArgs),
     /// Compute targets: where jobs may run, how much is free there, and what is wrong.
     Targets(targets::TargetsArgs),
     /// What training jobs cost: instance hours and money, by tag, tuning job, experiment.
@@ -248,6 +251,7 @@ fn run(command: Command, algorithms: Algorithms) -> anyhow::Result<Exit> {
         Command::Top(args) => top::run(&args),
         Command::Runs(command) => runs::run(&command),
         Command::Notifications(args) => notifications::run(&args),
+        Command::Quotas(args) => quotas::run(&args),
         Command::Targets(args) => targets::run(&args),
         Command::Cost(args) => cost::run(&args),
         Command::Budget(command) => budget::run(&command),

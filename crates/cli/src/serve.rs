@@ -140,7 +140,14 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         strict: settings.strict,
         audit_reads: settings.audit_reads,
         // Instances of one job reach each other on one machine only.
-        capacity: Capacity { nodes: nodes_and_targets(settings), spans: false, packing: settings.packing },
+        capacity: Capacity {
+            nodes: nodes_and_targets(settings),
+            spans: false,
+            packing: settings.packing,
+            quotas: settings.quotas.of_core(),
+        },
+        quotas: settings.quotas.clone(),
+        roles: settings.roles.clone(),
         catalog: catalog(&settings.data_dir)?,
         launcher: launcher(settings),
         targets: settings.compute_targets.clone(),

@@ -11,6 +11,8 @@ mod lists;
 mod machine;
 mod nodes;
 mod notifications;
+mod quotas;
+mod roles;
 mod sizes;
 mod sso;
 mod targets;
@@ -26,8 +28,8 @@ use anyhow::Result;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::{Node, Packing};
 use shoal_server::{
-    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, RemoteAgents, SsoOptions,
-    TlsOptions,
+    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, QuotaOptions, RemoteAgents,
+    Roles, SsoOptions, TlsOptions,
 };
 use shoal_wire::client::Scheme;
 
@@ -110,6 +112,10 @@ pub struct Settings {
     pub(crate) network: NetworkOptions,
     /// Directories that jobs may mount.
     pub(crate) file_systems: FileSystems,
+    /// Who may use how much.
+    pub(crate) quotas: QuotaOptions,
+    /// Roles that are declared.
+    pub(crate) roles: Roles,
     /// How notifications are delivered.
     pub(crate) notifications: NotificationOptions,
     /// Who identifies visitors of the console.
@@ -178,6 +184,8 @@ impl Settings {
             },
             network: network(typed)?,
             file_systems: file_systems::file_systems(typed)?,
+            quotas: quotas::quotas(typed)?,
+            roles: roles::roles(typed)?,
             notifications: notifications::notifications(typed)?,
             sso: sso::sso(typed)?,
             log: parse(typed, "log", "one of error, warn, info, debug, trace")?,

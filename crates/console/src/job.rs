@@ -137,7 +137,7 @@ fn command(request: &CreateTrainingJob) -> String {
 /// Why a job waits, beside words that say that it does: its place, and what lacks.
 pub(super) fn why_it_waits(reason: &PendingReason) -> (String, String) {
     let text = reason.to_string();
-    let why = text.strip_prefix("Waiting for capacity: ").unwrap_or(&text);
+    let why = text.strip_prefix("Waiting for capacity: ").or(text.strip_prefix("Waiting for ")).unwrap_or(&text);
     let (lacks, place) = why.rsplit_once("; ").unwrap_or((why, "in the queue"));
     (place.to_owned(), lacks.to_owned())
 }

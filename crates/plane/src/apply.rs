@@ -31,6 +31,18 @@ pub fn apply(state: &mut State, event: &Event) -> Effects {
         }
         return Effects::default();
     }
+    let Some(job) = state.jobs.get(&event.name) else { return Effects::default() };
+    let Some(user) = job.gang.spec.claim.user.clone() else { return apply_to_training(state, event) };
+    let before = state.index.claimed.instances_of(&user);
+    let effects = apply_to_training(state, event);
+    let after = state.index.claimed.instances_of(&user);
+    if before != after {
+        state.usage.change(&user, before, after, state.clock, state.capacity.quotas.half_life_s);
+    }
+    effects
+}
+
+fn apply_to_training(state: &mut State, event: &Event) -> Effects {
     let Some(job) = state.jobs.get_mut(&event.name) else { return Effects::default() };
     state.index.remove(job);
     if let Fact::Released { attempt } = &event.fact

@@ -38,6 +38,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Quotas;
+
 pub use self::{
     cut::parallel_notice,
     placement::{Placement, Share},
@@ -68,6 +70,8 @@ pub struct Capacity {
     pub spans: bool,
     /// How memory is given.
     pub packing: Packing,
+    /// Who may hold how much of it.
+    pub quotas: Quotas,
 }
 
 /// A machine that holds instances, or a part of one.
@@ -125,7 +129,7 @@ impl Node {
 impl Capacity {
     /// Of one node.
     pub fn of(node: Node, packing: Packing) -> Capacity {
-        Capacity { nodes: vec![node], spans: false, packing }
+        Capacity { nodes: vec![node], spans: false, packing, quotas: Quotas::default() }
     }
 
     /// A node by its name.
@@ -139,7 +143,7 @@ impl Capacity {
             return Cow::Borrowed(self);
         }
         let nodes = self.nodes.iter().filter(|node| node.is_of(target)).cloned().collect();
-        Cow::Owned(Capacity { nodes, ..*self })
+        Cow::Owned(Capacity { nodes, spans: self.spans, packing: self.packing, quotas: Quotas::default() })
     }
 
     /// These amounts, and nothing on nodes that gangs with this target may not have.

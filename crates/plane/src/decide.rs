@@ -7,6 +7,7 @@ use crate::{
     decision::Decision,
     gang::instances::{Attempt, Instance, Stage},
     limits::MAX_TEXT,
+    quotas::{Amounts, Claimed},
     reports::{can_be_interrupted, reported},
     text::first_characters,
     training::{TrainingJob, follow::completed, messages, reason::internal_error},
@@ -118,10 +119,20 @@ impl<'a> Decision<'a> {
         if name_taken || self.state.jobs.contains(name) {
             return Err(Rejection::NameTaken(name.to_owned()));
         }
-        cut(&spec, &self.state.capacity, &self.state.catalog)?;
+        self.can_ever_run(&spec)?;
         let fact = Fact::JobCreated { uid: uid.to_owned(), spec, message: messages::CREATED.to_owned(), trial: None };
         self.events.push(Event { at: self.now, name: name.to_owned(), fact });
         Ok(())
+    }
+
+    /// Instances of this size exist, and quotas permit them where nothing else is held.
+    pub(crate) fn can_ever_run(&self, spec: &GangSpec) -> Result<(), Rejection> {
+        let State { capacity, catalog, .. } = self.state;
+        let needs = Amounts::of(&cut(spec, capacity, catalog)?.demand().total(), 1);
+        match capacity.quotas.excess(&spec.claim, &Claimed::default(), needs) {
+            Some(excess) => Err(Rejection::NeverFits(excess.refusal())),
+            None => Ok(()),
+        }
     }
 
     fn live(&self, name: &str, ended: Option<JobStatus>) -> Result<&'a TrainingJob, Rejection> {

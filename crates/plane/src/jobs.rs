@@ -105,6 +105,7 @@ mod tests {
             retries: 0,
             min_instances: None,
             target: None,
+            claim: crate::Claim::default(),
         };
         TrainingJob::new(&name.into(), name, spec, 0, Time(0), "")
     }

@@ -36,6 +36,7 @@ mod limits;
 mod nouns;
 mod pressure;
 mod queue;
+mod quotas;
 mod rejection;
 mod reports;
 mod sanity;
@@ -57,11 +58,13 @@ pub use cost::{Billed, Cost};
 pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact};
 pub use nouns::{
-    AttemptId, BestTrial, DefinitionSpec, Form, GangSpec, Host, InstanceGroup, InstancePhase, JobName, JobStatus,
-    JobView, MetricValue, Objective, ObjectiveCounters, Pause, PendingReason, RankEnd, RuleEvaluation, RuleVerdict,
-    SecondaryStatus, StopCause, StudyRecord, TrainingCounters, Transition, TrialEnd, TrialLaunch, TrialStart,
-    TrialState, TrialView, TuningEnd, TuningName, TuningSpec, TuningStatus, TuningView, trial_state,
+    AttemptId, BestTrial, Claim, DefinitionSpec, Form, GangSpec, Host, InstanceGroup, InstancePhase, JobName,
+    JobStatus, JobView, MetricValue, Objective, ObjectiveCounters, Pause, PendingReason, QuotaLimit, RankEnd,
+    RuleEvaluation, RuleVerdict, SecondaryStatus, StopCause, StudyRecord, TrainingCounters, Transition, TrialEnd,
+    TrialLaunch, TrialStart, TrialState, TrialView, TuningEnd, TuningName, TuningSpec, TuningStatus, TuningView,
+    trial_state,
 };
+pub use quotas::{Amounts, Limits, QuotaUse, Quotas};
 pub use rejection::Rejection;
 pub use saved::SnapshotError;
 pub use state::{Frozen, State};

@@ -14,6 +14,9 @@
 //! what there is, however many trials one of them has queued first, and a training job waits for no
 //! tuning job's whole queue.
 //!
+//! Before all of this, jobs of higher priority go first ([`crate::Claim`]), and of equal priority
+//! those of the user who has used less; quotas hold back what would exceed them ([`crate::quotas`]).
+//!
 //! Each compute target has a queue of its own: the head of one reserves nothing of another.
 //!
 //! A job that can live with fewer instances gives some to the head of the queue, down to its least
@@ -27,18 +30,21 @@
 //! so nobody is started at the head's cost. What serves has no latest end: a head that needs its
 //! capacity delays no job that ends, and one that would serve starts only beside the head.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    iter::Peekable,
-};
+mod reasons;
+mod turns;
 
+use std::collections::BTreeMap;
+
+pub(crate) use self::reasons::{pending, reason, reasons};
+use self::turns::{Uses, lines, share, turn};
 use crate::{
-    Event, Fact, Host, JobName, Node, PendingReason, Rejection, SecondaryStatus, State, Time, TuningName,
-    capacity::{Cut, Demand, Fit, Lacking, PerNode, Resources, by_node, cut_after, parallel_notice},
+    Event, Fact, Host, Node, Rejection, State, Time,
+    capacity::{Cut, Demand, Fit, PerNode, Resources, by_node, cut_after, parallel_notice},
     gang::{
         Gang,
         instances::{Attempt, Instance, Stage},
     },
+    quotas::{self, Amounts},
     state::Lines,
     training::{TrainingJob, follow::failed, messages},
 };
@@ -139,62 +145,26 @@ impl Reservation {
     }
 }
 
-/// Waiting jobs of one owner, in order of creation.
-struct Line<'a> {
-    /// None: jobs that are nobody's trials, each its own owner.
-    tuning: Option<&'a str>,
-    jobs: Peekable<Box<dyn Iterator<Item = &'a TrainingJob> + 'a>>,
-    /// What the owner holds, in millionths of the machine.
-    share: u64,
-}
-
-/// The larger of the shares of each resource of all that there is, in millionths.
-fn share(held: &PerNode, all: &PerNode) -> u64 {
-    let held = held.total();
-    let part =
-        |held: u64, all: u64| u64::try_from(u128::from(held) * 1_000_000 / u128::from(all.max(1))).unwrap_or(u64::MAX);
-    let Resources { memory_bytes, gpus, instances } = all.total();
-    let parts = [
-        part(held.memory_bytes, memory_bytes),
-        part(held.gpus.into(), gpus.into()),
-        part(held.instances.into(), instances.into()),
-    ];
-    parts.into_iter().max().unwrap_or(0)
-}
-
-fn lines<'a>(state: &'a State, lines: &'a Lines) -> Vec<Line<'a>> {
-    let line = |(tuning, waiting)| {
-        let (tuning, waiting): (&Option<TuningName>, &BTreeSet<(u64, JobName)>) = (tuning, waiting);
-        let jobs: Box<dyn Iterator<Item = &TrainingJob>> =
-            Box::new(waiting.iter().filter_map(|(_, name)| state.jobs.get(name)));
-        Line { tuning: tuning.as_deref(), jobs: jobs.peekable(), share: 0 }
-    };
-    lines.iter().map(line).collect()
-}
-
-/// Whose turn it is: who holds least, of equals who came first.
-fn turn<'a>(lines: &mut [Line<'a>]) -> Option<(usize, &'a TrainingJob)> {
-    let heads = lines.iter_mut().enumerate().filter_map(|(place, line)| {
-        let job = *line.jobs.peek()?;
-        Some((line.share, job.gang.order, place))
-    });
-    let (.., place) = heads.min()?;
-    Some((place, lines[place].jobs.next()?))
-}
-
 /// Starts what may start.
 pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
     let (nothing, all) = (Lines::new(), &state.index.lines);
     let on_nodes = (None, all.get(&None).unwrap_or(&nothing));
     let on_targets = all.iter().filter_map(|(target, lines)| Some((Some(target.as_deref()?), lines)));
-    let on = |(target, lines): (Option<&str>, &Lines)| schedule_on(state, target, lines, now);
+    let mut quotas = quotas::Round::new(&state.capacity.quotas, &state.index.claimed);
+    let on = |(target, lines)| schedule_on(state, target, lines, &mut quotas, now);
     let mut events = Vec::from_iter(std::iter::once(on_nodes).chain(on_targets).flat_map(on));
     share_cores(state, &mut events);
     events
 }
 
 /// Starts what waits for a compute target and may start.
-fn schedule_on(state: &State, target: Option<&str>, waiting: &Lines, now: Time) -> Vec<Event> {
+fn schedule_on<'a>(
+    state: &'a State,
+    target: Option<&str>,
+    waiting: &'a Lines,
+    quotas: &mut quotas::Round<'a>,
+    now: Time,
+) -> Vec<Event> {
     let mut lines = lines(state, waiting);
     if lines.is_empty() && state.index.elastic.is_empty() {
         return Vec::new();
@@ -212,10 +182,13 @@ fn schedule_on(state: &State, target: Option<&str>, waiting: &Lines, now: Time) 
             }
         }
     }
+    let mut uses = Uses::of(state, waiting.keys().map(|(claim, _)| claim), now);
     let mut round = Round { state, now, free, all, ends: Vec::new(), head: None };
     let mut events = Vec::new();
-    for _ in 0..LOOK_AHEAD {
-        let Some((line, job)) = turn(&mut lines).filter(|_| round.free.total().instances > 0) else { break };
+    let mut tried = 0;
+    while tried < LOOK_AHEAD {
+        let Some((line, job)) = turn(&mut lines, &uses).filter(|_| round.free.total().instances > 0) else { break };
+        let claim = &job.gang.spec.claim;
         let mut happens = |fact| events.push(Event { at: now, name: job.gang.name.clone().into(), fact });
         match cut_of(state, job) {
             Err(rejection) if job.gang.attempt.is_none() => {
@@ -225,7 +198,14 @@ fn schedule_on(state: &State, target: Option<&str>, waiting: &Lines, now: Time) 
             Err(_) => {}
             Ok(cut) => {
                 let (demand, has_head) = (demand(state, &job.gang, &cut), round.head.is_some());
+                let needs = Amounts::of(&demand.total(), 1);
+                if let Some(counted) = quotas.holds_back(claim, needs) {
+                    lines[line].pass_over(counted);
+                    continue;
+                }
                 if let Some(fit) = round.admit(&job.gang, &demand) {
+                    quotas.take(claim, needs);
+                    uses.start(state, claim, demand.total().instances);
                     happens(launch(state, job, cut, &fit, &mut free_gpus));
                     if lines[line].tuning.is_some() {
                         lines[line].share += share(&fit.taken, &round.all);
@@ -240,9 +220,10 @@ fn schedule_on(state: &State, target: Option<&str>, waiting: &Lines, now: Time) 
                 }
             }
         }
+        tried += 1;
     }
     if round.head.is_none() {
-        events.append(&mut grow(state, target, &mut round.free, &mut free_gpus, now));
+        events.append(&mut grow(state, target, (&mut round.free, quotas), &mut free_gpus, now));
     }
     events
 }
@@ -258,7 +239,13 @@ fn take_gpus(state: &State, attempt: &Attempt, free_gpus: &mut [Vec<u32>]) {
 }
 
 /// Fills empty places of a target's jobs that lost instances, in order of creation.
-fn grow(state: &State, target: Option<&str>, free: &mut PerNode, free_gpus: &mut [Vec<u32>], now: Time) -> Vec<Event> {
+fn grow<'a>(
+    state: &'a State,
+    target: Option<&str>,
+    (free, quotas): (&mut PerNode, &mut quotas::Round<'a>),
+    free_gpus: &mut [Vec<u32>],
+    now: Time,
+) -> Vec<Event> {
     let mut events = Vec::new();
     for (gang, attempt) in elastic(state).filter(|(gang, _)| gang.spec.target.as_deref() == target) {
         let each = attempt.of_each();
@@ -269,6 +256,11 @@ fn grow(state: &State, target: Option<&str>, free: &mut PerNode, free_gpus: &mut
                 has_gpus && free.0[*node].covers(&each)
             };
             let Some(node) = candidates(state, attempt, host).into_iter().find(has_room) else { break };
+            let needs = Amounts::of(&each, 0);
+            if quotas.holds_back(&gang.spec.claim, needs).is_some() {
+                break;
+            }
+            quotas.take(&gang.spec.claim, needs);
             free.0[node] = free.0[node].minus(&each);
             hosts.push(host);
             gpus.push(free_gpus[node].drain(..each.gpus as usize).collect());
@@ -411,33 +403,9 @@ struct Room {
     is_from_others: bool,
 }
 
-/// Those of these jobs that came into the queue and may not start get their reason.
-pub(crate) fn pending(state: &State, joined: Vec<JobName>, now: Time) -> Vec<Event> {
-    if joined.is_empty() {
-        return Vec::new();
-    }
-    let free = state.free();
-    let reason = |name: JobName| {
-        let job = state.jobs.get(&name).filter(|job| job.gang.waits() && job.gang.attempt.is_none())?;
-        let cut = cut_of(state, job).ok()?;
-        let message =
-            why(state, &free, &job.gang, &cut.demand(), place(state.index.before(job.gang.order))).to_string();
-        Some(Event {
-            at: now,
-            name: name.into(),
-            fact: Fact::JobMoved { secondary: SecondaryStatus::Pending, message },
-        })
-    };
-    joined.into_iter().filter_map(reason).collect()
-}
-
 fn cut_of<'a>(state: &'a State, job: &TrainingJob) -> Result<Cut<'a>, Rejection> {
     let used_bytes = job.gang.retry.as_ref().map_or(0, |retry| retry.used_bytes);
     cut_after(&job.gang.spec, used_bytes, &state.capacity, &state.catalog)
-}
-
-fn waiting(state: &State) -> impl Iterator<Item = &TrainingJob> {
-    state.index.queue.iter().filter_map(|(_, name)| state.jobs.get(name))
 }
 
 fn launch(state: &State, job: &TrainingJob, cut: Cut<'_>, fit: &Fit, free_gpus: &mut [Vec<u32>]) -> Fact {
@@ -456,45 +424,4 @@ fn launch(state: &State, job: &TrainingJob, cut: Cut<'_>, fit: &Fit, free_gpus: 
     let notes = Vec::from_iter(where_it_is.into_iter().chain(placement.capped.clone()).chain(notice));
     let message = messages::launched(job, &notes);
     Fact::AttemptLaunched { attempt: job.gang.next_attempt(), placement, lease_s: job.gang.lease_s(), message }
-}
-
-fn place(before: usize) -> u32 {
-    u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1)
-}
-
-fn why(state: &State, free: &PerNode, gang: &Gang, demand: &Demand, place: u32) -> PendingReason {
-    let target = gang.spec.target.as_deref();
-    let [free, all] = [free.clone(), state.capacity.all()].map(|amounts| state.capacity.only(target, amounts));
-    let turn =
-        || Lacking { what: "turn", needs: demand.total().memory_bytes, free: free.total().memory_bytes, node: None };
-    let Lacking { what, needs, free, node } = demand.lacking(&free, &all).unwrap_or_else(turn);
-    let node = node.and_then(|node| state.capacity.name_of(node)).map(str::to_owned);
-    PendingReason { place, lacking: what.to_owned(), needs, free, node, queued: None }
-}
-
-/// Why a job waits, if it does.
-pub(crate) fn reason(state: &State, job: &TrainingJob) -> Option<PendingReason> {
-    if !job.gang.waits() {
-        let is_queued = job.gang.attempt.is_some() && job.secondary() == SecondaryStatus::Pending;
-        return is_queued.then(|| PendingReason {
-            place: 0,
-            lacking: "launch".to_owned(),
-            needs: job.gang.spec.instances.into(),
-            free: 0,
-            node: None,
-            queued: Some(job.message().to_owned()),
-        });
-    }
-    let cut = cut_of(state, job).ok()?;
-    let demand = demand(state, &job.gang, &cut);
-    Some(why(state, &state.free(), &job.gang, &demand, place(state.index.before(job.gang.order))))
-}
-
-/// Why each waiting job waits, from the head on.
-pub(crate) fn reasons(state: &State) -> impl Iterator<Item = (&JobName, PendingReason)> {
-    let free = state.free();
-    waiting(state).enumerate().filter_map(move |(before, job)| {
-        let cut = cut_of(state, job).ok()?;
-        Some((&job.gang.name, why(state, &free, &job.gang, &demand(state, &job.gang, &cut), place(before))))
-    })
 }

@@ -59,7 +59,7 @@ pub enum Rejection {
     #[error("MaxParallelTrainingJobs must be at least 1: to run no more trials, stop the hyperparameter tuning job")]
     NoParallel,
     /// `ResourceLimitExceeded`: can never run here (a GPU that the machine lacks, more memory than
-    /// there is).
+    /// there is, more than a quota).
     #[error("{0}")]
     NeverFits(String),
 }

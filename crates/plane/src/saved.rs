@@ -9,6 +9,7 @@ use crate::{
     GangSpec, JobName, JobStatus, MetricValue, Time, Transition, TuningName,
     gang::{End, Gang, Stop, instances::Attempt, rest::Rest, retry::Retry},
     jobs::Jobs,
+    quotas::Usage,
     training::{TrainingJob, rules::Evaluations, trial::Trial},
     tuning::job::TuningJob,
 };
@@ -39,16 +40,19 @@ pub(crate) struct Restored {
     pub(crate) created: u64,
     pub(crate) jobs: Jobs,
     pub(crate) tunings: BTreeMap<TuningName, Arc<TuningJob>>,
+    pub(crate) usage: Usage,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Snapshot<Job, Tuning> {
+struct Snapshot<Job, Tuning, Used> {
     v: u32,
     clock: Time,
     created: u64,
     jobs: Vec<Job>,
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     tunings: Vec<Tuning>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage: Option<Used>,
 }
 
 /// As a [`SavedJob`], which is larger than the job: there is one at a time.
@@ -180,19 +184,22 @@ pub(crate) fn encode(
     created: u64,
     jobs: &Jobs,
     tunings: &BTreeMap<TuningName, Arc<TuningJob>>,
+    usage: &Usage,
 ) -> Vec<u8> {
     let jobs = jobs.iter().collect();
     let tunings = tunings.values().map(|tuning| &**tuning).collect();
-    let snapshot = Snapshot { v: SNAPSHOT_FORMAT, clock, created, jobs, tunings };
+    let usage = (!usage.is_empty()).then_some(usage);
+    let snapshot = Snapshot { v: SNAPSHOT_FORMAT, clock, created, jobs, tunings, usage };
     serde_json::to_vec(&snapshot).expect("strings, numbers and lists always serialise")
 }
 
 /// What [`encode`] wrote.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Restored, SnapshotError> {
-    let Snapshot::<TrainingJob, TuningJob> { v, clock, created, jobs, tunings } = serde_json::from_slice(bytes)?;
+    let Snapshot::<TrainingJob, TuningJob, Usage> { v, clock, created, jobs, tunings, usage } =
+        serde_json::from_slice(bytes)?;
     if v != SNAPSHOT_FORMAT {
         return Err(SnapshotError::Format { found: v });
     }
     let tunings = tunings.into_iter().map(|tuning| (tuning.name.clone(), Arc::new(tuning))).collect();
-    Ok(Restored { clock, created, jobs: jobs.into_iter().collect(), tunings })
+    Ok(Restored { clock, created, jobs: jobs.into_iter().collect(), tunings, usage: usage.unwrap_or_default() })
 }

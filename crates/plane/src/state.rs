@@ -7,10 +7,11 @@ use std::{
 };
 
 use crate::{
-    AttemptId, Capacity, Catalog, JobName, SecondaryStatus, Time, TuningName,
+    AttemptId, Capacity, Catalog, Claim, JobName, SecondaryStatus, Time, TuningName,
     capacity::{Held, PerNode, Resources, by_node},
     gang::{Gang, instances::Attempt},
     jobs::Jobs,
+    quotas::{Claimed, Usage},
     saved::{self, Restored, SnapshotError},
     training::TrainingJob,
     tuning::job::TuningJob,
@@ -31,6 +32,7 @@ pub struct State {
     pub(crate) tunings: BTreeMap<TuningName, Arc<TuningJob>>,
     pub(crate) index: Index,
     pub(crate) measured: Measured,
+    pub(crate) usage: Usage,
 }
 
 /// The most memory that each live attempt was measured to use, in bytes. Like the capacity it is an
@@ -55,8 +57,8 @@ impl PartialEq for Measured {
     }
 }
 
-/// Waiting jobs by owner, in order of creation.
-pub(crate) type Lines = BTreeMap<Option<TuningName>, BTreeSet<(u64, JobName)>>;
+/// Waiting jobs by whom they are for and by tuning job, in order of creation.
+pub(crate) type Lines = BTreeMap<(Claim, Option<TuningName>), BTreeSet<(u64, JobName)>>;
 
 /// What follows from the jobs alone, kept so that no decision looks at all of them.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -64,13 +66,15 @@ pub(crate) struct Index {
     /// Waiting jobs in order of creation; a sorted list, since a job's place in it is asked for
     /// more often than it changes.
     pub(crate) queue: VecDeque<(u64, JobName)>,
-    /// The same by compute target, and there by tuning job and those that are nobody's trials. No
-    /// list is empty.
+    /// The same by compute target, and there by whom they are for and by tuning job; those that
+    /// are no trials have none. No list is empty.
     pub(crate) lines: BTreeMap<Option<String>, Lines>,
     /// Jobs that hold capacity, by attempt.
     pub(crate) attempts: BTreeMap<AttemptId, JobName>,
     /// What they hold together of each node.
     pub(crate) held: Held,
+    /// The same by users and tags.
+    pub(crate) claimed: Claimed,
     pub(crate) deadlines: BTreeSet<(Time, JobName)>,
     /// Jobs on instances that can lose and gain some, in order of creation.
     pub(crate) elastic: BTreeSet<(u64, JobName)>,
@@ -95,11 +99,15 @@ impl Index {
         if gang.waits() {
             self.queue.insert(self.before(gang.order), (gang.order, gang.name.clone()));
             let lines = self.lines.entry(gang.spec.target.clone()).or_default();
-            lines.entry(job.tuning().cloned()).or_default().insert((gang.order, gang.name.clone()));
+            lines
+                .entry((gang.spec.claim.clone(), job.tuning().cloned()))
+                .or_default()
+                .insert((gang.order, gang.name.clone()));
         }
         if let Some(attempt) = &gang.attempt {
             self.attempts.insert(attempt.id.clone(), gang.name.clone());
             self.held.add(&gang.holds(attempt));
+            self.claimed.add(&gang.spec.claim, gang.claims(attempt));
             if gang.spec.min_instances.is_some() {
                 self.elastic.insert((gang.order, gang.name.clone()));
             }
@@ -114,7 +122,7 @@ impl Index {
         let place = self.before(gang.order);
         if self.queue.get(place).is_some_and(|(order, _)| *order == gang.order) {
             self.queue.remove(place);
-            let (target, owner) = (gang.spec.target.clone(), job.tuning().cloned());
+            let (target, owner) = (gang.spec.target.clone(), (gang.spec.claim.clone(), job.tuning().cloned()));
             if let Entry::Occupied(mut lines) = self.lines.entry(target)
                 && let Some(line) = lines.get_mut().get_mut(&owner)
             {
@@ -130,6 +138,7 @@ impl Index {
         if let Some(attempt) = &gang.attempt {
             self.attempts.remove(&attempt.id);
             self.held.remove(&gang.holds(attempt));
+            self.claimed.remove(&gang.spec.claim, gang.claims(attempt));
             self.elastic.remove(&(gang.order, gang.name.clone()));
         }
         if let Some(at) = gang.deadline() {
@@ -146,12 +155,13 @@ pub struct Frozen {
     created: u64,
     jobs: Jobs,
     tunings: BTreeMap<TuningName, Arc<TuningJob>>,
+    usage: Usage,
 }
 
 impl Frozen {
     /// As bytes, for [`State::from_snapshot`].
     pub fn encode(&self) -> Vec<u8> {
-        saved::encode(self.clock, self.created, &self.jobs, &self.tunings)
+        saved::encode(self.clock, self.created, &self.jobs, &self.tunings, &self.usage)
     }
 }
 
@@ -168,12 +178,19 @@ impl State {
             tunings,
             index,
             measured: Measured::default(),
+            usage: Usage::default(),
         }
     }
 
     /// The state as it is now, to be encoded elsewhere.
     pub fn freeze(&self) -> Frozen {
-        Frozen { clock: self.clock, created: self.created, jobs: self.jobs.clone(), tunings: self.tunings.clone() }
+        Frozen {
+            clock: self.clock,
+            created: self.created,
+            jobs: self.jobs.clone(),
+            tunings: self.tunings.clone(),
+            usage: self.usage.clone(),
+        }
     }
 
     /// The state as bytes, without capacity and catalogue.
@@ -186,7 +203,7 @@ impl State {
     /// # Errors
     /// The bytes are from a newer version, or no snapshot at all.
     pub fn from_snapshot(bytes: &[u8], capacity: Capacity, catalog: Catalog) -> Result<State, SnapshotError> {
-        let Restored { clock, created, jobs, mut tunings } = saved::decode(bytes)?;
+        let Restored { clock, created, jobs, mut tunings, usage } = saved::decode(bytes)?;
         let index = Index::of(&jobs);
         for tuning in jobs.iter().filter(|job| job.gang.waits()).filter_map(TrainingJob::tuning) {
             if let Some(tuning) = tunings.get_mut(tuning) {
@@ -194,7 +211,7 @@ impl State {
             }
         }
         let measured = Measured::default();
-        Ok(State { capacity, catalog, clock, created, jobs, tunings, index, measured })
+        Ok(State { capacity, catalog, clock, created, jobs, tunings, index, measured, usage })
     }
 
     /// What there is to give from now on. What was given stays given.
@@ -245,6 +262,11 @@ impl State {
             .iter()
             .filter(|job| job.gang.end.is_none())
             .map(|job| (&job.gang.name, job.secondary(), job.gang.created))
+    }
+
+    /// What a user has used and is not forgiven, in instance milliseconds, as of `now`.
+    pub(crate) fn used_by(&self, user: &str, now: Time) -> f64 {
+        self.usage.of(user, self.index.claimed.instances_of(user), now, self.capacity.quotas.half_life_s)
     }
 
     /// What no job holds.

@@ -11,10 +11,12 @@ use s3s::dto::{
 };
 use s3s::path::S3Path;
 use s3s::{S3Error, S3Request, S3Result, s3_error};
+use shoal_policy::Policy;
 
 use crate::backend::Backend;
+use crate::guard::{self, Deed, Guard, PolicyCaller};
 use crate::ranges::Passed;
-use crate::{percent, presigned, refusals, signed_headers};
+use crate::{errors, percent, presigned, refusals, signed_headers};
 
 /// Where access keys are looked up, on every request.
 pub trait KeyStore: Send + Sync + 'static {
@@ -26,6 +28,12 @@ pub trait KeyStore: Send + Sync + 'static {
     /// # Errors
     /// It opens nothing.
     fn scope(&self, access_key_id: &str, session_token: Option<&str>) -> Result<Scope, KeyFault>;
+
+    /// Who holds the key, as policies name it.
+    fn caller(&self, access_key_id: &str, session_token: Option<&str>) -> PolicyCaller;
+
+    /// Why nothing more may be stored with the key; `None`: it may.
+    fn full(&self, access_key_id: &str, session_token: Option<&str>) -> Option<String>;
 }
 
 /// Why a key opens nothing.
@@ -37,6 +45,8 @@ pub enum KeyFault {
     WrongToken,
     /// The time of a temporary key is over.
     Expired,
+    /// Its holder may make no more requests now.
+    TooMany,
 }
 
 /// What a key opens.
@@ -82,6 +92,9 @@ const BUCKET_READS: [&str; 18] = [
     "GetObjectLockConfiguration",
     "GetPublicAccessBlock",
 ];
+
+/// Operations that store bytes. Completing an upload stores none that were not sent before.
+const STORES: [&str; 5] = ["PutObject", "CopyObject", "CreateMultipartUpload", "UploadPart", "UploadPartCopy"];
 
 impl Scope {
     fn may_read(&self, bucket: &str, key: &str) -> bool {
@@ -214,6 +227,7 @@ impl S3Access for ScopedAccess {
                 s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid.")
             }
             KeyFault::Expired => s3_error!(ExpiredToken, "The provided token has expired."),
+            KeyFault::TooMany => s3_error!(SlowDown, "Please reduce your request rate: it is above your quota."),
         })?;
         let report = cx.extensions_mut().get::<OnVerified>().cloned();
         if let Some(OnVerified(report)) = report {
@@ -225,8 +239,17 @@ impl S3Access for ScopedAccess {
             let (session_token, operation) = (token.as_deref(), cx.s3_op().name());
             report(Verified { access_key_id: &access_key_id, session_token, scope: &scope, operation, place });
         }
-        if !scope.permits(cx.s3_op().name(), cx.s3_path()) {
+        let guard = self.guard(scope, self.keys.caller(&access_key_id, token.as_deref()), cx.s3_path()).await?;
+        let by_key = guard.scope.permits(cx.s3_op().name(), cx.s3_path());
+        // Each of the objects that are deleted together is looked at, below.
+        let is_decided_later = cx.s3_op().name() == "DeleteObjects";
+        if !is_decided_later && !guard.permits(by_key, &deed(cx.s3_op().name(), cx.s3_path(), cx.uri().query())) {
             return Err(denied());
+        }
+        if STORES.contains(&cx.s3_op().name())
+            && let Some(why) = self.keys.full(&access_key_id, token.as_deref())
+        {
+            return Err(errors::quota_exceeded(why));
         }
         let bucket = cx
             .s3_path()
@@ -247,48 +270,92 @@ impl S3Access for ScopedAccess {
         {
             passed.set();
         }
-        cx.extensions_mut().insert(scope);
+        cx.extensions_mut().insert(guard);
         Ok(())
     }
 
     async fn list_objects(&self, req: &mut S3Request<ListObjectsInput>) -> S3Result<()> {
         let prefix = req.input.prefix.as_deref().unwrap_or_default();
-        allow(scope(req)?.may_read(&req.input.bucket, prefix))
+        allow(lists(guard(req)?, &req.input.bucket, prefix, "ListObjects"))
     }
 
     async fn list_objects_v2(&self, req: &mut S3Request<ListObjectsV2Input>) -> S3Result<()> {
         let prefix = req.input.prefix.as_deref().unwrap_or_default();
-        allow(scope(req)?.may_read(&req.input.bucket, prefix))
+        allow(lists(guard(req)?, &req.input.bucket, prefix, "ListObjects"))
     }
 
     async fn list_object_versions(&self, req: &mut S3Request<ListObjectVersionsInput>) -> S3Result<()> {
         let prefix = req.input.prefix.as_deref().unwrap_or_default();
-        allow(scope(req)?.may_read(&req.input.bucket, prefix))
+        allow(lists(guard(req)?, &req.input.bucket, prefix, "ListObjectVersions"))
     }
 
     async fn delete_objects(&self, req: &mut S3Request<DeleteObjectsInput>) -> S3Result<()> {
-        let scope = scope(req)?;
-        allow(req.input.delete.objects.iter().all(|object| scope.may_write(&req.input.bucket, &object.key)))
+        let (guard, bucket) = (guard(req)?, &req.input.bucket);
+        allow(req.input.delete.objects.iter().all(|object| {
+            let by_key = guard.scope.may_write(bucket, &object.key);
+            guard.permits(by_key, &of_object("DeleteObject", bucket, &object.key))
+        }))
     }
 
     async fn copy_object(&self, req: &mut S3Request<CopyObjectInput>) -> S3Result<()> {
-        allow(may_copy_from(scope(req)?, &req.input.copy_source))
+        self.may_copy_from(guard(req)?, &req.input.copy_source).await
     }
 
     async fn upload_part_copy(&self, req: &mut S3Request<UploadPartCopyInput>) -> S3Result<()> {
-        allow(may_copy_from(scope(req)?, &req.input.copy_source))
+        self.may_copy_from(guard(req)?, &req.input.copy_source).await
     }
 }
 
-fn may_copy_from(scope: &Scope, source: &CopySource) -> bool {
-    match source {
-        CopySource::Bucket { bucket, key, .. } => scope.may_read(bucket, key),
-        CopySource::AccessPoint { .. } | CopySource::Outpost { .. } => false,
+impl ScopedAccess {
+    /// What decides about a request for something on this path.
+    async fn guard(&self, scope: Scope, caller: PolicyCaller, path: &S3Path) -> S3Result<Guard> {
+        let policy = match path.get_bucket_name() {
+            Some(bucket) => self.policy(bucket.to_owned()).await?,
+            None => None,
+        };
+        Ok(Guard { scope, caller, account: self.backend.options.account.clone(), policy })
+    }
+
+    async fn policy(&self, bucket: String) -> S3Result<Option<Arc<Policy>>> {
+        let objects = Arc::clone(&self.backend.objects);
+        errors::blocking(move || guard::policy_of(&objects, &bucket)).await
+    }
+
+    async fn may_copy_from(&self, guard: &Guard, source: &CopySource) -> S3Result<()> {
+        let CopySource::Bucket { bucket, key, .. } = source else { return Err(denied()) };
+        let policy = self.policy(bucket.to_string()).await?;
+        let by_key = guard.scope.may_read(bucket, key);
+        allow(guard.permits_by(policy.as_deref(), by_key, &of_object("GetObject", bucket, key)))
     }
 }
 
-fn scope<T>(req: &S3Request<T>) -> S3Result<&Scope> {
-    req.extensions.get::<Scope>().ok_or_else(denied)
+/// What an operation does, by its name, its path and, of lists, the prefix in its query.
+fn deed(operation: &str, path: &S3Path, query: Option<&str>) -> Deed {
+    let action = guard::action(operation);
+    match path {
+        S3Path::Root => Deed { action, resource: "*".to_owned(), prefix: None },
+        S3Path::Object { bucket, key } => of_object(operation, bucket, key),
+        S3Path::Bucket { bucket } => {
+            let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+            let given = pairs.into_iter().find(|(name, _)| *name == "prefix").and_then(|(_, it)| percent::decode(it));
+            let is_list = operation.starts_with("ListObject");
+            Deed { action, resource: guard::arn(bucket, None), prefix: given.filter(|_| is_list) }
+        }
+    }
+}
+
+fn of_object(operation: &str, bucket: &str, key: &str) -> Deed {
+    Deed { action: guard::action(operation), resource: guard::arn(bucket, Some(key)), prefix: None }
+}
+
+fn lists(guard: &Guard, bucket: &str, prefix: &str, operation: &str) -> bool {
+    let prefix_given = Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty());
+    let deed = Deed { action: guard::action(operation), resource: guard::arn(bucket, None), prefix: prefix_given };
+    guard.permits(guard.scope.may_read(bucket, prefix), &deed)
+}
+
+fn guard<T>(req: &S3Request<T>) -> S3Result<&Guard> {
+    req.extensions.get::<Guard>().ok_or_else(denied)
 }
 
 fn allow(allowed: bool) -> S3Result<()> {

@@ -59,6 +59,13 @@ fn logged(error: &StoreError) -> String {
     error.without_paths()
 }
 
+/// A key's holder may store no more; as other servers of S3's protocol answer.
+pub(crate) fn quota_exceeded(message: String) -> S3Error {
+    let mut error = S3Error::with_message(S3ErrorCode::Custom("QuotaExceeded".into()), message);
+    error.set_status_code(StatusCode::FORBIDDEN);
+    error
+}
+
 /// An error whose code the framework does not know.
 pub(crate) fn custom(code: &'static str, status: StatusCode, message: &'static str) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::Custom(code.into()), message);

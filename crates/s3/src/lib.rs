@@ -2,7 +2,7 @@
 //! header, by URL and by chunk; SigV2 by URL), checks every operation against the key's scope, and
 //! streams objects both ways in bounded memory.
 //!
-//! It keeps no versions, policies, locks or customers' keys: requests that ask for them are refused
+//! It keeps no versions, locks or customers' keys: requests that ask for them are refused
 //! with a sentence (`refusals`). What is accepted without effect is in docs/accepted.md; answers
 //! name it, or a strict front refuses it.
 
@@ -19,6 +19,7 @@ mod download;
 mod error_document;
 mod errors;
 mod front;
+mod guard;
 mod key_encoding;
 mod list;
 mod list_uploads;
@@ -39,6 +40,7 @@ pub use access::{KeyFault, KeyStore, OnVerified, Scope, Verified};
 pub use backend::Options;
 pub use errors::{slow_down, tls_only};
 pub use front::S3Front;
+pub use guard::{PolicyCaller, bucket_decision};
 pub use refusals::{NO_EFFECT, NoEffect};
 /// The body of a response; an [`http` body](https://docs.rs/http-body) of `Bytes`.
 pub use s3s::Body;

@@ -183,6 +183,20 @@ impl S3 for Operations {
         settings::get_bucket_policy(&self.0, req.input).await
     }
 
+    async fn put_bucket_policy(
+        &self,
+        req: S3Request<PutBucketPolicyInput>,
+    ) -> S3Result<S3Response<PutBucketPolicyOutput>> {
+        settings::put_bucket_policy(&self.0, req.input).await
+    }
+
+    async fn get_bucket_policy_status(
+        &self,
+        req: S3Request<GetBucketPolicyStatusInput>,
+    ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
+        settings::get_bucket_policy_status(&self.0, req.input).await
+    }
+
     async fn delete_bucket_policy(
         &self,
         req: S3Request<DeleteBucketPolicyInput>,

@@ -11,8 +11,7 @@ use crate::percent;
 pub(crate) const ONLY_VERSION: &str = "null";
 
 /// Operations that configure what this server does not do.
-const OPERATIONS: [(&str, &str); 22] = [
-    ("PutBucketPolicy", "Bucket policies are not evaluated: the access keys alone decide who may do what."),
+const OPERATIONS: [(&str, &str); 21] = [
     (
         "PutBucketCors",
         "Requests of browsers from other origins are not answered, so a CORS configuration would have no effect.",

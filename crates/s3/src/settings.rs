@@ -1,17 +1,19 @@
-//! A bucket's settings. What is read is what holds for every bucket: keys alone decide about
-//! access, nothing is public, and all objects belong to the account. What would change that is
-//! refused (here and in `refusals`); what asks for just that is done already.
+//! A bucket's settings. Beside its policy, what is read is what holds for every bucket: nothing is
+//! public, and all objects belong to the account. What would change that is refused (here and in
+//! `refusals`); what asks for just that is done already.
 
 use std::sync::Arc;
 
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
+use shoal_policy::Policy;
 use shoal_store::StoreError;
 
 use crate::attributes;
 use crate::backend::Backend;
 use crate::errors::blocking;
+use crate::guard;
 
 async fn check(backend: &Backend, bucket: &str, expected_owner: Option<&str>) -> S3Result<()> {
     backend.check_owner(expected_owner)?;
@@ -39,7 +41,55 @@ pub(crate) async fn get_bucket_policy(
     input: GetBucketPolicyInput,
 ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
     check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
-    Err(s3_error!(NoSuchBucketPolicy, "The bucket policy does not exist"))
+    match policy(backend, input.bucket).await? {
+        Some(policy) => Ok(S3Response::new(GetBucketPolicyOutput { policy: Some(policy) })),
+        None => Err(s3_error!(NoSuchBucketPolicy, "The bucket policy does not exist")),
+    }
+}
+
+async fn policy(backend: &Backend, bucket: String) -> S3Result<Option<String>> {
+    let objects = Arc::clone(&backend.objects);
+    blocking(move || objects.bucket_policy(&bucket)).await
+}
+
+/// A policy that opens the bucket to everyone is refused: the public access block of every bucket
+/// is switched on.
+pub(crate) async fn put_bucket_policy(
+    backend: &Backend,
+    input: PutBucketPolicyInput,
+) -> S3Result<S3Response<PutBucketPolicyOutput>> {
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    let parsed = Policy::of_resource(&input.policy)
+        .map_err(|error| s3_error!(MalformedPolicy, "The policy is not understood: {error}."))?;
+    if parsed.resource_outside(&[guard::arn(&input.bucket, None)]) {
+        return Err(s3_error!(
+            MalformedPolicy,
+            "Policy has invalid resource: all are {} and what is below it.",
+            guard::arn(&input.bucket, None)
+        ));
+    }
+    if parsed.is_public() {
+        return Err(s3_error!(
+            AccessDenied,
+            "Access Denied: public policies are blocked by the BlockPublicPolicy setting of the bucket's public access \
+             block. Name in Principal who may do what."
+        ));
+    }
+    let objects = Arc::clone(&backend.objects);
+    blocking(move || objects.set_bucket_policy(&input.bucket, Some(&input.policy))).await?;
+    Ok(S3Response::new(PutBucketPolicyOutput::default()))
+}
+
+pub(crate) async fn get_bucket_policy_status(
+    backend: &Backend,
+    input: GetBucketPolicyStatusInput,
+) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    if policy(backend, input.bucket).await?.is_none() {
+        return Err(s3_error!(NoSuchBucketPolicy, "The bucket policy does not exist"));
+    }
+    let policy_status = Some(PolicyStatus { is_public: Some(false) });
+    Ok(S3Response::new(GetBucketPolicyStatusOutput { policy_status }))
 }
 
 pub(crate) async fn delete_bucket_policy(
@@ -47,6 +97,8 @@ pub(crate) async fn delete_bucket_policy(
     input: DeleteBucketPolicyInput,
 ) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
     check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    let objects = Arc::clone(&backend.objects);
+    blocking(move || objects.set_bucket_policy(&input.bucket, None)).await?;
     Ok(S3Response::new(DeleteBucketPolicyOutput::default()))
 }
 

@@ -20,6 +20,7 @@ mod open_to_jobs;
 mod own_metrics;
 mod permission;
 mod profile;
+mod quotas;
 mod records;
 mod resource_types;
 mod resources;
@@ -55,10 +56,11 @@ use crate::{
     error_chain,
     identity::Identity,
     internal::blocking,
-    key_ring::Holder,
+    key_ring::{Holder, KeyRing},
     ledger::Ledger,
     machines::Machines,
     profile::Profiles,
+    quotas::Quotas,
     sampling::Sampling,
     search::Indexes,
     team::{Member, Team},
@@ -68,6 +70,7 @@ use crate::{
 };
 
 pub(crate) use hold::Holds;
+pub(crate) use identity::ROLE;
 pub(crate) use metrics::read as read_series;
 pub(crate) use named::subject;
 pub(crate) use records::Records;
@@ -141,6 +144,8 @@ pub(crate) struct Api {
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) identity: Identity,
     pub(crate) default_bucket: String,
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) ring: Arc<KeyRing>,
     pub(crate) capacity: Capacity,
     pub(crate) catalog: Catalog,
     pub(crate) grace_s: u32,

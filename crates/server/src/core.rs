@@ -14,7 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shoal_plane::{AttemptId, Capacity, Catalog, Command, Effects, Event, Frozen, JobName, JobView, Time, Turn};
+use shoal_plane::{
+    AttemptId, Capacity, Catalog, Command, Effects, Event, Frozen, JobName, JobView, QuotaUse, Time, Turn,
+};
 use shoal_runtime::{
     Control,
     control::{Fold, Folded, REFUSED_PAUSE},
@@ -77,6 +79,9 @@ enum Message {
         reply: oneshot::Sender<Option<JobView>>,
     },
     Edit(RowEdit),
+    QuotaUse {
+        reply: oneshot::Sender<Vec<QuotaUse>>,
+    },
     MemoryOrder {
         reply: oneshot::Sender<Vec<AttemptId>>,
     },
@@ -172,6 +177,13 @@ impl Core {
         let (reply, answer) = oneshot::channel();
         self.inbox.send(Message::View { job: job.to_owned().into(), reply }).ok()?;
         answer.await.ok()?
+    }
+
+    /// What users and tags hold and may hold; none if the loop has ended.
+    pub(crate) async fn quota_use(&self) -> Option<Vec<QuotaUse>> {
+        let (reply, answer) = oneshot::channel();
+        self.inbox.send(Message::QuotaUse { reply }).ok()?;
+        answer.await.ok()
     }
 
     /// Changes with every append that readers may want to see.
@@ -281,6 +293,9 @@ impl Loop {
                     Message::Do(envelopes) => commands.extend(envelopes),
                     Message::View { job, reply } => views.push((job, reply)),
                     Message::Edit(edit) => edits.push(edit),
+                    Message::QuotaUse { reply } => {
+                        let _ = reply.send(self.control.state().quota_use(Time(now_ms())));
+                    }
                     Message::MemoryOrder { reply } => {
                         let _ = reply.send(self.control.state().memory_order());
                     }

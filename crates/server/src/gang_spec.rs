@@ -1,10 +1,10 @@
 //! What the core decides on of a training job.
 
-use shoal_plane::{Form, GangSpec};
+use shoal_plane::{Claim, Form, GangSpec};
 use shoal_wire::CreateTrainingJob;
 
-/// The core's part of a request for instances of this compute target.
-pub(crate) fn gang_spec(request: &CreateTrainingJob, target: Option<String>, grace_s: u32) -> GangSpec {
+/// The core's part of a request for instances of this compute target, for whom the claim has.
+pub(crate) fn gang_spec(request: &CreateTrainingJob, target: Option<String>, claim: Claim, grace_s: u32) -> GangSpec {
     let others = request.resources.types().into_iter().skip(1);
     let group =
         |(kind, instances): (&str, u32)| shoal_plane::InstanceGroup { instance_type: kind.to_owned(), instances };
@@ -19,5 +19,6 @@ pub(crate) fn gang_spec(request: &CreateTrainingJob, target: Option<String>, gra
         retries: request.retries,
         min_instances: request.min_instances,
         target,
+        claim,
     }
 }

@@ -34,6 +34,7 @@ use crate::{
     expectations::{Expectation, ExpectedBody},
     exporter::{Asked, Exporter, Process, Utilization, announced},
     key_ring::{Holder, KeyRing},
+    quotas::user_of,
     request_id::request_id,
 };
 
@@ -252,6 +253,7 @@ impl Front {
                 }
                 KeyFault::WrongToken => (ErrorCode::UnrecognizedClient, "is invalid".to_owned()),
                 KeyFault::Expired => (ErrorCode::ExpiredToken, "is expired".to_owned()),
+                KeyFault::TooMany => (ErrorCode::ThrottlingException, "is used too often".to_owned()),
             };
             Error::new(code, format!("The security token included in the request {why}"))
         })?;
@@ -275,6 +277,12 @@ impl Front {
         };
         sigv4::verify(head, body, &credentials, now_ms(), self.max_skew_s)?;
         connection.signed(signer);
+        if signer == Signer::Owner && !self.keys.quotas.admits_request(user_of(key.member.as_deref()), now_ms()) {
+            return Err(Error::new(
+                ErrorCode::ThrottlingException,
+                "Rate exceeded: the quota of requests per second is used up; try again.".to_owned(),
+            ));
+        }
         let body = &*decoded(&head.headers, body)?;
         *asked = Asked::call(service, head, body);
         let call = parse(service, head, body)?;

@@ -4,12 +4,17 @@
 use std::sync::Arc;
 
 use shoal_plane::{AttemptId, JobName};
-use shoal_s3::{KeyFault, KeyStore, Scope};
+use shoal_s3::{KeyFault, KeyStore, PolicyCaller, Scope};
+use shoal_wire::arn;
 
 use crate::{
+    api::ROLE,
     attempts::{Attempt, Attempts},
     clock::now_ms,
+    identity::Identity,
     keys::AccessKeys,
+    quotas::{Quotas, user_of},
+    roles::{self, Roles},
     sessions::{self, Session},
     team::{Member, Team},
 };
@@ -19,6 +24,9 @@ pub(crate) struct KeyRing {
     pub(crate) owner: AccessKeys,
     pub(crate) team: Arc<Team>,
     pub(crate) attempts: Arc<Attempts>,
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) roles: Arc<Roles>,
+    pub(crate) identity: Identity,
 }
 
 /// A key and whose it is.
@@ -62,6 +70,9 @@ impl KeyRing {
         }
         let secret_access_key = sessions::secret_of(&self.owner, access_key_id).ok_or(KeyFault::Unknown)?;
         let session = Session::of(&self.owner, access_key_id, token, now_ms())?;
+        if !self.roles.has(&session.role) {
+            return Err(KeyFault::Unknown);
+        }
         // A session ends with the key that it was opened with.
         let member = match &session.issuer {
             None => None,
@@ -73,6 +84,29 @@ impl KeyRing {
             session_token: token.map(str::to_owned),
         };
         Ok(Known { keys, holder: Holder::Session(session), member })
+    }
+
+    /// How policies name a holder, and what its role narrows it to.
+    pub(crate) fn policy_caller(&self, holder: &Holder, member: Option<&Member>) -> PolicyCaller {
+        let account = &self.identity.account;
+        match (holder, member) {
+            (Holder::Session(session), _) => PolicyCaller {
+                principals: roles::principals(account, &session.role, &session.name),
+                username: None,
+                role: self.roles.policies(&session.role),
+            },
+            (Holder::Member, Some(member)) => PolicyCaller {
+                principals: vec![arn::user(account, &member.name)],
+                username: Some(member.name.clone()),
+                role: None,
+            },
+            (Holder::Attempt { id, .. }, _) => {
+                PolicyCaller { principals: vec![arn::assumed_role(account, ROLE, id)], ..PolicyCaller::default() }
+            }
+            (Holder::Owner | Holder::Member, _) => {
+                PolicyCaller { principals: vec![arn::assumed_role(account, ROLE, "shoal")], ..PolicyCaller::default() }
+            }
+        }
     }
 
     /// Whose training job an attempt is; `None` for the owner's.
@@ -112,7 +146,27 @@ impl KeyStore for KeyRing {
             return Ok(Scope::Job { read, write });
         }
         let known = self.find(access_key_id, session_token)?;
+        if !self.quotas.admits_request(user_of(known.member.as_deref()), now_ms()) {
+            return Err(KeyFault::TooMany);
+        }
         Ok(known.member.map_or(Scope::All, |member| member.scope()))
+    }
+
+    fn caller(&self, access_key_id: &str, session_token: Option<&str>) -> PolicyCaller {
+        match self.find(access_key_id, session_token) {
+            Ok(known) => self.policy_caller(&known.holder, known.member.as_deref()),
+            // The scope refuses it.
+            Err(_) => PolicyCaller::default(),
+        }
+    }
+
+    /// What jobs store is not lost to a quota.
+    fn full(&self, access_key_id: &str, session_token: Option<&str>) -> Option<String> {
+        if self.attempt(access_key_id).is_some() {
+            return None;
+        }
+        let known = self.find(access_key_id, session_token).ok()?;
+        self.quotas.full(user_of(known.member.as_deref()))
     }
 }
 
@@ -151,7 +205,8 @@ mod tests {
         of_anna.writes.push(("mine".to_owned(), "anna/job/".to_owned()));
         attempts.insert(Attempt::new(of_anna, allocation, &owner));
         let team = team(&owner, &[]);
-        KeyRing { owner, team, attempts }
+        let identity = Identity { region: "us-east-1".to_owned(), account: "123456789012".to_owned() };
+        KeyRing { owner, team, attempts, quotas: Arc::default(), roles: Arc::default(), identity }
     }
 
     /// The team that reads these keys of a journal.

@@ -63,6 +63,7 @@ mod pool_effects;
 mod ports;
 mod profile;
 mod profiling;
+mod quotas;
 #[cfg(test)]
 #[path = "../../runtime/src/random.rs"]
 mod random;
@@ -70,6 +71,7 @@ mod recovery;
 mod request_id;
 mod requests;
 mod retention;
+mod roles;
 mod rule_reports;
 mod sampling;
 mod search;
@@ -102,6 +104,8 @@ pub use notification_options::{MailServer, NotificationOptions};
 pub use options::{
     Builtin, BuiltinObjective, Image, ImageError, Images, Options, RemoteAgents, RemoveTree, Sweep, TelemetryLimits,
 };
+pub use quotas::{QuotaOptions, UserQuota};
+pub use roles::{PolicyError, Roles};
 pub use serve::Server;
 pub use sso::SsoOptions;
 pub use targets::{ComputeTarget, ComputeTargets};

@@ -14,7 +14,8 @@ use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
 use crate::{
-    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, SsoOptions, TlsOptions,
+    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, QuotaOptions, Roles,
+    SsoOptions, TlsOptions,
 };
 
 /// Settings of one server, all decided.
@@ -72,6 +73,10 @@ pub struct Options {
     pub file_systems: FileSystems,
     /// Where jobs may run beside this machine.
     pub targets: ComputeTargets,
+    /// Who may use how much; of what runs, the capacity has them.
+    pub quotas: QuotaOptions,
+    /// Roles that may be assumed and given to jobs; none declared: every one.
+    pub roles: Roles,
     /// How notifications are delivered.
     pub notifications: NotificationOptions,
     /// Who identifies visitors of the console without keys; `None` is nobody.

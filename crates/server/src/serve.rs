@@ -60,6 +60,7 @@ use crate::{
     pool_effects::PoolPerformer,
     profile::Profiles,
     profiling::Profiling,
+    quotas::Measuring,
     recovery, requests, retention,
     sampling::Sampling,
     search::Indexes,
@@ -181,8 +182,10 @@ impl Server {
             socket: socket.clone(),
             route: remote.as_ref().map(RemoteListener::route),
         });
+        let (with_reads, quotas, roles) = (options.audit_reads, options.quotas, options.roles);
+        let guarding = guarding::Settings { with_reads, quotas, roles };
         let Guarding { ring, auditor, audit_thread } =
-            Guarding::open(&keys, &rows, &attempts, &identity, data_dir.root(), options.audit_reads)?;
+            Guarding::open(&keys, &rows, &attempts, &identity, data_dir.root(), guarding)?;
         let profiles = Profiles { rows: rows.clone(), telemetry: telemetry.clone(), objects: objects.clone() };
         let performer = Arc::new(Performer {
             attempts: attempts.clone(),
@@ -302,6 +305,14 @@ impl Server {
         background.spawn(looks.clone().expire());
         background.extend(listeners.renewal());
         background.spawn(retention::run(telemetry.clone(), options.telemetry));
+        let measuring = Measuring {
+            quotas: ring.quotas.clone(),
+            team: ring.team.clone(),
+            objects: objects.clone(),
+            rows: rows.clone(),
+            telemetry: telemetry.clone(),
+        };
+        background.spawn(Arc::new(measuring).run());
         let profiling = Profiling {
             rows: rows.clone(),
             telemetry: telemetry.clone(),
@@ -379,6 +390,8 @@ impl Server {
             data_dir: data_dir.clone(),
             identity: identity.clone(),
             default_bucket: options.default_bucket,
+            ring: ring.clone(),
+            quotas: ring.quotas.clone(),
             capacity,
             catalog: catalog.clone(),
             grace_s,

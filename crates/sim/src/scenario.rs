@@ -1,6 +1,6 @@
 //! Which training jobs come, and what their programs do. The same for a seed whatever goes wrong.
 
-use shoal_plane::{Capacity, Form, GangSpec, JobName, Node, Packing};
+use shoal_plane::{Capacity, Claim, Form, GangSpec, JobName, Limits, Node, Packing, Quotas};
 
 use crate::random::Random;
 
@@ -24,7 +24,19 @@ pub(crate) fn capacity(seed: u64) -> Capacity {
         1 => vec![node("small", 4, 8, 1, 3), node("large", 8, 16, 0, 6)],
         _ => vec![node("small", 2, 5, 0, 2), node("large", 8, 12, 0, 4), node("gpu", 4, 6, 1, 2)],
     };
-    Capacity { spans: nodes.len() > 2, nodes, packing: Packing::Use }
+    let of_ben = Limits { instances: Some(4), gpus: None, jobs: Some(3) };
+    let quotas = Quotas {
+        users: [("ben".to_owned(), of_ben)].into(),
+        half_life_s: (seed % 2 == 1).then_some(60),
+        ..Quotas::default()
+    };
+    Capacity { spans: nodes.len() > 2, nodes, packing: Packing::Use, quotas }
+}
+
+/// Every third job is one of ben's, and one of his is urgent now and then.
+fn claim(index: usize) -> Claim {
+    let user = if index % 3 == 1 { "ben" } else { "anna" };
+    Claim { priority: i32::from(index % 7 == 4), user: Some(user.to_owned()), tags: Vec::new() }
 }
 
 /// A training job of the scenario.
@@ -139,6 +151,7 @@ fn service(seed: u64, index: usize) -> Job {
             retries: 3,
             min_instances: None,
             target: None,
+            claim: claim(index),
         },
         kind: Kind::Serves,
         hosts,
@@ -179,6 +192,7 @@ fn elastic(random: &mut Random, index: usize) -> Job {
             retries: random.pick(&[0, 0, 1, 3]),
             min_instances: Some(u32::try_from(random.between(1, u64::from(instances) - 1)).expect("few")),
             target: None,
+            claim: claim(index),
         },
         kind,
         hosts,
@@ -225,6 +239,7 @@ fn job(random: &mut Random, index: usize, kind: Kind, starving: usize) -> Job {
             retries: random.pick(&[0, 0, 1, 3]),
             min_instances: None,
             target: None,
+            claim: claim(index),
         },
         kind,
         hosts,

@@ -58,6 +58,30 @@ impl Objects {
         })
     }
 
+    /// The policy of a bucket, as it was set.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn bucket_policy(&self, bucket: &str) -> Result<Option<String>, StoreError> {
+        self.index.read(|connection| {
+            let id = bucket_id(connection, bucket)?;
+            let mut select = connection.prepare_cached("SELECT policy FROM bucket WHERE id = ?")?;
+            Ok(select.query_row([id], |row| row.get(0))?)
+        })
+    }
+
+    /// Replaces a bucket's policy; none removes it.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn set_bucket_policy(&self, bucket: &str, policy: Option<&str>) -> Result<(), StoreError> {
+        self.index.write(|tx| {
+            let id = bucket_id(tx, bucket)?;
+            tx.execute("UPDATE bucket SET policy = ? WHERE id = ?", params![policy, id])?;
+            Ok(())
+        })
+    }
+
     /// Removes an empty bucket and its unfinished uploads.
     ///
     /// # Errors
@@ -114,6 +138,12 @@ mod tests {
         let tags = BTreeMap::from([("kind".to_owned(), "raw".to_owned())]);
         objects.set_bucket_tags("b", &tags).unwrap();
         assert_eq!(objects.bucket_tags("b").unwrap(), tags);
+        assert_eq!(objects.bucket_policy("b").unwrap(), None);
+        objects.set_bucket_policy("b", Some("{}")).unwrap();
+        assert_eq!(objects.bucket_policy("b").unwrap().as_deref(), Some("{}"));
+        objects.set_bucket_policy("b", None).unwrap();
+        assert_eq!(objects.bucket_policy("b").unwrap(), None);
+        assert!(matches!(objects.bucket_policy("c"), Err(StoreError::NoSuchBucket(_))));
         objects.put("b", "k", b"", &Attributes::default()).unwrap();
         assert!(matches!(objects.delete_bucket("b"), Err(StoreError::BucketNotEmpty(_))));
         objects.delete("b", "k").unwrap();

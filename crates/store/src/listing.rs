@@ -17,6 +17,28 @@ pub struct Listing {
 }
 
 impl Objects {
+    /// Bytes of all objects of a bucket whose keys start with `prefix`; none of a bucket that does
+    /// not exist.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn stored_bytes(&self, bucket: &str, prefix: &str) -> Result<u64, StoreError> {
+        self.index.read(|connection| {
+            let bucket = match bucket_id(connection, bucket) {
+                Err(StoreError::NoSuchBucket(_)) => return Ok(0),
+                found => found?,
+            };
+            let sum = "SELECT COALESCE(SUM(size), 0) FROM object WHERE bucket = ?1 AND key >= ?2";
+            let bytes: i64 = match after_prefix(prefix) {
+                None => connection.prepare_cached(sum)?.query_row(params![bucket, prefix], |row| row.get(0))?,
+                Some(end) => connection
+                    .prepare_cached(&format!("{sum} AND key < ?3"))?
+                    .query_row(params![bucket, prefix, end], |row| row.get(0))?,
+            };
+            Ok(u64::try_from(bytes).unwrap_or(0))
+        })
+    }
+
     /// At most `max` keys and common prefixes of a bucket that start with `prefix` and come after
     /// `start_after`. With a delimiter, keys that go on after it are rolled up into common
     /// prefixes; a `start_after` that is a common prefix skips all of it.

@@ -1,5 +1,7 @@
 //! Log streams: which there are.
 
+use std::collections::BTreeMap;
+
 use rusqlite::params;
 
 use crate::{StoreError, Telemetry};
@@ -34,6 +36,28 @@ impl Telemetry {
     /// The storage's.
     pub fn streams(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<StreamInfo>, StoreError> {
         self.streams_of(TRAINING_JOBS, prefix, after, limit)
+    }
+
+    /// Bytes of the lines of all training jobs, by job.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn log_bytes_by_job(&self) -> Result<BTreeMap<String, u64>, StoreError> {
+        self.database.read(|connection| {
+            let mut select = connection.prepare_cached("SELECT name, bytes FROM log_stream WHERE log_group = ?")?;
+            let mut rows = select.query(params![TRAINING_JOBS])?;
+            let mut jobs = BTreeMap::new();
+            while let Some(row) = rows.next()? {
+                let name = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+                let bytes = u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0);
+                let job = name.split_once('/').map_or(name, |(job, _)| job);
+                match jobs.get_mut(job) {
+                    Some(sum) => *sum += bytes,
+                    None => drop(jobs.insert(job.to_owned(), bytes)),
+                }
+            }
+            Ok(jobs)
+        })
     }
 
     /// The same of another log group.

@@ -50,6 +50,9 @@ pub(crate) const SCHEMA: Schema = Schema {
         file TEXT PRIMARY KEY, size INTEGER NOT NULL, state INTEGER NOT NULL, upload TEXT, sha256 BLOB) WITHOUT ROWID;
     CREATE INDEX content_under_way ON content_elsewhere (state) WHERE state <> 2;
     ",
+        "
+    ALTER TABLE bucket ADD COLUMN policy TEXT;
+    ",
     ],
     gives_back_space: false,
 };

@@ -97,14 +97,15 @@ pub struct SimulatePrincipalPolicy {
     pub paging: Paging,
 }
 
-/// What a simulation says of an action on a resource: everything is allowed to the one account that
-/// there is.
+/// What a simulation decides about an action on a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evaluation {
     /// As asked.
     pub action: String,
     /// As asked.
     pub resource: String,
+    /// `allowed`, `explicitDeny` or `implicitDeny`.
+    pub decision: &'static str,
 }
 
 #[derive(Deserialize)]
@@ -242,7 +243,7 @@ impl Reply {
             json!({
                 "EvalActionName": evaluation.action,
                 "EvalResourceName": evaluation.resource,
-                "EvalDecision": "allowed",
+                "EvalDecision": evaluation.decision,
                 "MatchedStatements": [],
                 "MissingContextValues": [],
             })

@@ -36,6 +36,7 @@ mod pattern;
 mod profile;
 pub mod proof;
 mod query;
+mod quotas;
 mod refusal;
 mod reply;
 mod route;
@@ -87,6 +88,7 @@ pub use operation::Operation;
 pub use operations::{operation, operations};
 pub use parse::{MAX_REQUEST_BYTES, check_tuning_job, parse};
 pub use profile::{DESCRIBE_PROFILE, DescribeProfile};
+pub use quotas::{LIST_QUOTAS, ListQuotas, QuotaAmount, QuotaLine};
 pub use reply::{NOTICE, Reply, respond, respond_error};
 pub use route::{Protocol, Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};
@@ -103,7 +105,9 @@ pub use study::{
     DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter,
     StudyTrial, UPDATE_TUNING_JOB, UpdateTuningJob,
 };
-pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, TARGET_TAG, Tag};
+pub use tags::{
+    AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, PRIORITY_TAG, TARGET_TAG, Tag, priority,
+};
 pub use team::{ADD_KEY, AddKey, KeyRole, KeySummary, LIST_KEYS, NamedKey, OWNER_NAME, REMOVE_KEY, ROTATE_KEY};
 pub use training_job::{
     Algorithm, Channel, ChannelSource, CheckpointConfig, Collection, CreateTrainingJob, DebugHook, Debugger,

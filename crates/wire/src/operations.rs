@@ -6,12 +6,13 @@ use http::request::Parts;
 
 use crate::{
     ADD_KEY, DESCRIBE_PROFILE, DESCRIBE_STUDY, DESCRIBE_UTILIZATION, Error, ErrorCode, FEED_VISIT,
-    INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, LIST_COSTS, LIST_KEYS, LIST_NOTIFICATIONS, LIST_TARGETS, Operation,
-    Protocol, READ_VISIT, REMOVE_KEY, ROTATE_KEY, START_VISIT, Service, UPDATE_TUNING_JOB, constraints, query,
+    INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, LIST_COSTS, LIST_KEYS, LIST_NOTIFICATIONS, LIST_QUOTAS, LIST_TARGETS,
+    Operation, Protocol, READ_VISIT, REMOVE_KEY, ROTATE_KEY, START_VISIT, Service, UPDATE_TUNING_JOB, constraints,
+    query,
 };
 
 /// Operations of our own, which no service model has.
-static OURS: [Operation; 16] = [
+static OURS: [Operation; 17] = [
     ours(ADD_KEY, NEW_KEY),
     ours(LIST_KEYS, &[("Keys", KEY)]),
     ours(ROTATE_KEY, NEW_KEY),
@@ -51,6 +52,23 @@ static OURS: [Operation; 16] = [
                 "InstanceTypes",
                 "Details",
                 "Problem",
+            ],
+        )],
+    ),
+    ours(
+        LIST_QUOTAS,
+        &[(
+            "Quotas",
+            &[
+                "Name",
+                "Jobs",
+                "Instances",
+                "Gpus",
+                "StoredBytes",
+                "LogBytes",
+                "RequestsPerSecond",
+                "MaxPriority",
+                "UsedInstanceSeconds",
             ],
         )],
     ),

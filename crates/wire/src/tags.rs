@@ -23,6 +23,12 @@ pub const TARGET_TAG: &str = "shoal:target";
 /// `InstanceCount`.
 pub const MIN_INSTANCES_TAG: &str = "shoal:min-instances";
 
+/// How urgent a job is: a whole number; those of a higher one start first.
+pub const PRIORITY_TAG: &str = "shoal:priority";
+
+/// Largest priority; the least is its negative.
+const MOST_PRIORITY: i32 = 1000;
+
 /// A label of the user's.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -118,6 +124,22 @@ pub(crate) fn min_instances(tags: &[Tag], instances: u32) -> Result<Option<u32>,
         _ => Err(Error::validation(format!(
             "Invalid value '{}' of the tag '{MIN_INSTANCES_TAG}': give a number from 1 to the InstanceCount, which is \
              {instances}.",
+            value.escape_debug()
+        ))),
+    }
+}
+
+/// The value of [`PRIORITY_TAG`]; none if there is no such tag.
+///
+/// # Errors
+/// It is no such number.
+pub fn priority(tags: &[Tag]) -> Result<Option<i32>, Error> {
+    let Some(Tag { value, .. }) = tags.iter().find(|tag| tag.key == PRIORITY_TAG) else { return Ok(None) };
+    match value.parse() {
+        Ok(number) if (-MOST_PRIORITY..=MOST_PRIORITY).contains(&number) => Ok(Some(number)),
+        _ => Err(Error::validation(format!(
+            "Invalid value '{}' of the tag '{PRIORITY_TAG}': give a whole number from -{MOST_PRIORITY} to \
+             {MOST_PRIORITY}.",
             value.escape_debug()
         ))),
     }

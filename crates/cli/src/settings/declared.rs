@@ -233,6 +233,15 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: |_| "none".to_owned(),
     },
     Setting {
+        name: "fair_share_half_life",
+        value: "TIME",
+        help: "Of equal priority, jobs of the user start first who has used fewer instance seconds, of which half are \
+               forgotten after this time; `none` is in order of creation",
+        client: false,
+        is_switch: false,
+        default: |_| "7d".to_owned(),
+    },
+    Setting {
         name: "metrics_interval",
         value: "TIME",
         help: "Between two samples of an instance's processors, memory, disk, network and GPUs: 100ms to 60s; `none` is \

@@ -21,6 +21,10 @@ pub(crate) struct Typed {
     nodes: Option<(Origin, Vec<toml::Table>)>,
     /// What it lists as `[target.NAME]`.
     targets: Option<(Origin, BTreeMap<String, toml::Table>)>,
+    /// What it lists as `[quota.NAME]`.
+    quotas: Option<(Origin, BTreeMap<String, toml::Table>)>,
+    /// What it lists as `[role.NAME]`.
+    roles: Option<(Origin, BTreeMap<String, toml::Table>)>,
 }
 
 /// Where a value was typed.
@@ -58,7 +62,7 @@ impl Typed {
         variable: &dyn Fn(&str) -> Option<String>,
         read: &dyn Fn(&Path) -> io::Result<Option<String>>,
     ) -> Result<Self> {
-        let mut typed = Self { values: Vec::new(), nodes: None, targets: None };
+        let mut typed = Self { values: Vec::new(), nodes: None, targets: None, quotas: None, roles: None };
         let mut file = (PathBuf::new(), toml::Table::new());
         for setting in SETTINGS {
             let name = setting.name;
@@ -76,11 +80,13 @@ impl Typed {
             };
             typed.values.push((name, value, origin));
             if name == "data_dir" {
-                let (nodes, targets);
-                (file, nodes, targets) = read_file(typed.data_dir(), read)?;
+                let read = read_file(typed.data_dir(), read)?;
+                file = (read.path, read.settings);
                 let origin = Origin::File(file.0.clone());
-                typed.nodes = nodes.map(|nodes| (origin.clone(), nodes));
-                typed.targets = targets.map(|targets| (origin, targets));
+                typed.nodes = read.nodes.map(|nodes| (origin.clone(), nodes));
+                typed.targets = read.targets.map(|targets| (origin.clone(), targets));
+                typed.quotas = read.quotas.map(|quotas| (origin.clone(), quotas));
+                typed.roles = read.roles.map(|roles| (origin, roles));
             }
         }
         Ok(typed)
@@ -117,6 +123,16 @@ impl Typed {
     /// The tables of the compute targets that `shoal.toml` lists, by name, and where that is.
     pub(crate) fn targets(&self) -> Option<(&Origin, &BTreeMap<String, toml::Table>)> {
         self.targets.as_ref().map(|(origin, tables)| (origin, tables))
+    }
+
+    /// The tables of the quotas that `shoal.toml` lists, by name, and where that is.
+    pub(crate) fn quotas(&self) -> Option<(&Origin, &BTreeMap<String, toml::Table>)> {
+        self.quotas.as_ref().map(|(origin, tables)| (origin, tables))
+    }
+
+    /// The tables of the roles that `shoal.toml` lists, by name, and where that is.
+    pub(crate) fn roles(&self) -> Option<(&Origin, &BTreeMap<String, toml::Table>)> {
+        self.roles.as_ref().map(|(origin, tables)| (origin, tables))
     }
 
     /// Where it was typed.
@@ -171,19 +187,26 @@ fn nodes(table: &mut toml::Table, path: &Path) -> Result<Option<Vec<toml::Table>
     if tables.is_empty() { Err(wrong().into()) } else { Ok(Some(tables)) }
 }
 
-/// Takes the compute targets out of it.
-fn targets(table: &mut toml::Table, path: &Path) -> Result<Option<BTreeMap<String, toml::Table>>> {
-    let wrong = || {
-        UsageError(format!("{}: compute targets are tables: write [target.NAME] above each of them", path.display()))
-    };
-    let Some(value) = table.remove("target") else { return Ok(None) };
+/// Takes the tables of this name out of it: `what`, for messages.
+fn named(table: &mut toml::Table, name: &str, what: &str, path: &Path) -> Result<Option<Named>> {
+    let wrong = || UsageError(format!("{}: {what} are tables: write [{name}.NAME] above each of them", path.display()));
+    let Some(value) = table.remove(name) else { return Ok(None) };
     let tables = value.as_table().ok_or_else(wrong)?.iter();
-    let tables = tables.map(|(name, target)| Ok((name.clone(), target.as_table().ok_or_else(wrong)?.clone())));
+    let tables = tables.map(|(name, table)| Ok((name.clone(), table.as_table().ok_or_else(wrong)?.clone())));
     Ok(Some(tables.collect::<Result<_>>()?))
 }
 
-/// `shoal.toml`: its path and settings, and the nodes and compute targets that it lists.
-type File = ((PathBuf, toml::Table), Option<Vec<toml::Table>>, Option<BTreeMap<String, toml::Table>>);
+type Named = BTreeMap<String, toml::Table>;
+
+/// `shoal.toml`.
+struct File {
+    path: PathBuf,
+    settings: toml::Table,
+    nodes: Option<Vec<toml::Table>>,
+    targets: Option<Named>,
+    quotas: Option<Named>,
+    roles: Option<Named>,
+}
 
 fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>) -> Result<File> {
     let path = data_dir.join("shoal.toml");
@@ -191,11 +214,13 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
     let mut table: toml::Table =
         toml::from_str(&text).map_err(|error| UsageError(format!("{} is not TOML: {error}", path.display())))?;
     let nodes = nodes(&mut table, &path)?;
-    let targets = targets(&mut table, &path)?;
+    let targets = named(&mut table, "target", "compute targets", &path)?;
+    let quotas = named(&mut table, "quota", "quotas", &path)?;
+    let roles = named(&mut table, "role", "roles", &path)?;
     lists::as_text(&mut table);
-    let table = flat(table);
+    let settings = flat(table);
     let may_be_there = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "data_dir");
-    if let Some(unknown) = table.keys().find(|name| !may_be_there(name)) {
+    if let Some(unknown) = settings.keys().find(|name| !may_be_there(name)) {
         let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).filter(|name| may_be_there(name)).collect();
         let there_are = names.join(", ");
         return Err(UsageError(format!(
@@ -204,7 +229,7 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
         ))
         .into());
     }
-    Ok(((path, table), nodes, targets))
+    Ok(File { path, settings, nodes, targets, quotas, roles })
 }
 
 #[cfg(test)]

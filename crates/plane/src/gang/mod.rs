@@ -59,7 +59,7 @@ use self::{
     rest::Rest,
     retry::Retry,
 };
-use crate::{AttemptId, GangSpec, JobName, Placement, StopCause, Time, capacity::Resources};
+use crate::{AttemptId, GangSpec, JobName, Placement, StopCause, Time, capacity::Resources, quotas::Amounts};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gang {
@@ -142,6 +142,12 @@ impl Gang {
             holds.iter_mut().for_each(|(_, amount)| amount.instances = 0);
         }
         holds
+    }
+
+    /// The same in all, for quotas.
+    pub(crate) fn claims(&self, attempt: &Attempt) -> Amounts {
+        let all = self.holds(attempt).into_iter().fold(Resources::default(), |all, (_, amount)| all.plus(&amount));
+        Amounts::of(&all, u64::from(!self.is_frozen()))
     }
 
     /// It leaves the queue with these instances. Returns whether it was in the queue.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Claim;
+
 /// What the core decides on; whatever runs on the instances is opaque to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangSpec {
@@ -34,6 +36,9 @@ pub struct GangSpec {
     /// The compute target whose scheduler places its instances; none: they are placed here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// For whom it uses capacity.
+    #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
+    pub claim: Claim,
 }
 
 /// Whether a gang ends by itself.
@@ -105,6 +110,7 @@ impl GangSpec {
             retries: 0,
             min_instances: None,
             target: None,
+            claim: Claim::default(),
         }
     }
 

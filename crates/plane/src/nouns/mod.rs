@@ -1,5 +1,6 @@
 //! Nouns: what commands, events, actions and rows are made of. They know nothing of states.
 
+mod claim;
 mod gang;
 mod host;
 mod names;
@@ -9,6 +10,7 @@ mod trial_state;
 mod tuning;
 mod view;
 
+pub use claim::Claim;
 pub use gang::{Form, GangSpec, InstanceGroup};
 pub use host::Host;
 pub use names::{AttemptId, JobName, TuningName};
@@ -21,7 +23,7 @@ pub use tuning::{
     BestTrial, DefinitionSpec, Objective, ObjectiveCounters, Pause, StudyRecord, TrainingCounters, TrialEnd, TuningEnd,
     TuningSpec, TuningStatus, TuningView,
 };
-pub use view::{JobView, PendingReason, RuleEvaluation};
+pub use view::{JobView, PendingReason, QuotaLimit, RuleEvaluation};
 
 /// For `skip_serializing_if`: the value that a field has where it is left out.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

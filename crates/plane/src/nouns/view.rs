@@ -96,7 +96,7 @@ pub struct RuleEvaluation {
 pub struct PendingReason {
     /// 1 is next.
     pub place: u32,
-    /// What lacks: `memory`, `gpus`, `instances`; or `turn` when it would fit, but must not delay
+    /// What lacks: `memory`, `gpus`, `instances`, of a quota also `jobs`; or `turn` when it would fit, but must not delay
     /// the head of the queue.
     pub lacking: String,
     /// How much it needs in all, in the unit of `lacking` (bytes, GPUs, instances; bytes for
@@ -111,22 +111,43 @@ pub struct PendingReason {
     /// known then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued: Option<String>,
+    /// The quota that lacks it; `free` is what is left of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<QuotaLimit>,
+}
+
+/// A quota, and what it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaLimit {
+    /// `user:anna`, `tag:team=vision`.
+    pub name: String,
+    /// At most so much at once, in the unit of what lacks.
+    pub limit: u64,
 }
 
 /// A target's own words, or
-/// `Waiting for capacity: needs 16.0 GiB of memory, 4.0 GiB free; 2nd in the queue`.
+/// `Waiting for capacity: needs 16.0 GiB of memory, 4.0 GiB free; 2nd in the queue`, or
+/// `Waiting for the quota user:anna: needs 2 instances, 1 of 4 left; 2nd in the queue`.
 impl fmt::Display for PendingReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PendingReason { place, lacking, needs, free, node, queued } = self;
+        let PendingReason { place, lacking, needs, free, node, queued, quota } = self;
         if let Some(queued) = queued {
             return f.write_str(queued);
         }
-        let free_on = node.as_ref().map_or("free".to_owned(), |node| format!("free on node {node}"));
-        write!(f, "Waiting for capacity: ")?;
+        let free_on = match (quota, node) {
+            (Some(QuotaLimit { limit, .. }), _) => format!("of {limit} left"),
+            (None, Some(node)) => format!("free on node {node}"),
+            (None, None) => "free".to_owned(),
+        };
+        match quota {
+            Some(QuotaLimit { name, .. }) => write!(f, "Waiting for the quota {name}: ")?,
+            None => write!(f, "Waiting for capacity: ")?,
+        }
         match lacking.as_str() {
             "memory" => write!(f, "needs {} of memory, {} {free_on}", gib(*needs), gib(*free))?,
             "turn" => write!(f, "what is free is kept for the training job at the head of the queue")?,
             "gpus" => write!(f, "needs {needs} GPU{}, {free} {free_on}", if *needs == 1 { "" } else { "s" })?,
+            "jobs" => write!(f, "needs {needs} running job, {free} {free_on}")?,
             "instances" if *needs == 1 => write!(f, "needs 1 instance, {free} {free_on}")?,
             other => write!(f, "needs {needs} {other}, {free} {free_on}")?,
         }

@@ -7,7 +7,6 @@ use shoal_tuner::{Ask, Record, Start, TrialId, Verdict};
 use crate::{
     Child, Event, Fact, Observation, Pause, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec,
     TuningStatus,
-    capacity::cut,
     decision::Decision,
     gang::instances::{Attempt, Instance},
     limits::MAX_TEXT,
@@ -31,7 +30,7 @@ impl Decision<'_> {
             return Err(Rejection::TuningNameTaken(name.to_owned()));
         }
         for definition in &spec.definitions {
-            cut(&definition.training, &self.state.capacity, &self.state.catalog)?;
+            self.can_ever_run(&definition.training)?;
         }
         self.tuning_happens(name, Fact::TuningCreated { uid: uid.to_owned(), spec: Box::new(spec.clone()) });
         Ok(())

@@ -1,6 +1,6 @@
 //! Whom a failed job blames, and what it says.
 
-use shoal_plane::{Catalog, Command, Form, GangSpec, Host, InstanceReport, RankEnd, State, Time, step};
+use shoal_plane::{Catalog, Claim, Command, Form, GangSpec, Host, InstanceReport, RankEnd, State, Time, step};
 
 use crate::script::{check, laptop};
 
@@ -233,6 +233,7 @@ fn reason(end: RankEnd) -> String {
         retries: 0,
         min_instances: None,
         target: None,
+        claim: Claim::default(),
     };
     let create = Command::CreateTrainingJob { name: "a".into(), uid: "u".into(), spec, name_taken: false };
     let report = InstanceReport::RankEnded { end, final_metrics: Vec::new() };

@@ -4,14 +4,14 @@
 use std::{fs, path::PathBuf};
 
 use shoal_plane::{
-    AttemptId, Catalog, DefinitionSpec, Event, Fact, Form, GangSpec, Host, InstancePhase, JobStatus, MetricValue,
-    Objective, Pause, Placement, RankEnd, RuleVerdict, SecondaryStatus, State, StopCause, StudyRecord, Time, TrialEnd,
-    TrialStart, TuningEnd, TuningSpec, TuningStatus, apply,
+    AttemptId, Capacity, Catalog, DefinitionSpec, Event, Fact, Form, GangSpec, Host, InstancePhase, JobStatus,
+    MetricValue, Objective, Pause, Placement, Quotas, RankEnd, RuleVerdict, SecondaryStatus, State, StopCause,
+    StudyRecord, Time, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus, apply,
 };
 use shoal_tuner::{Ask, Config, Direction, Outcome, Record, Start, Value, Verdict};
 
 use crate::{
-    samples::{elastic, evicted, interrupted, on_nodes, placement, retried, served, training},
+    samples::{claimed, elastic, evicted, interrupted, on_nodes, placement, retried, served, training},
     script::{GIB, laptop},
 };
 
@@ -271,10 +271,15 @@ fn check_event(name: &str, event: &Event) {
 /// The state after these events is read from, and written as, its golden file.
 #[track_caller]
 fn check_snapshot(name: &str, events: impl IntoIterator<Item = Event>) {
-    let mut state = State::new(laptop(), Catalog::default());
+    check_snapshot_on(name, events, &laptop());
+}
+
+fn check_snapshot_on(name: &str, events: impl IntoIterator<Item = Event>, capacity: &Capacity) {
+    let mut state = State::new(capacity.clone(), Catalog::default());
     events.into_iter().for_each(|event| drop(apply(&mut state, &event)));
     let bytes = golden(name, &state.snapshot());
-    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
+    let restored =
+        State::from_snapshot(&bytes, capacity.clone(), Catalog::default()).expect("a golden snapshot decodes");
     assert_eq!(restored, state);
     assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
 }
@@ -318,6 +323,15 @@ fn nodes_are_read_and_written_as_they_once_were() {
         check_event(name, event.expect("there is one"));
     }
     check_snapshot("snapshot_on_nodes", events);
+}
+
+#[test]
+fn claims_are_read_and_written_as_they_once_were() {
+    let events = claimed();
+    let created = events.iter().find(|event| matches!(event.fact, Fact::JobCreated { .. }));
+    check_event("job_created_claimed", created.expect("there is one"));
+    let quotas = Quotas { half_life_s: Some(3600), ..Quotas::default() };
+    check_snapshot_on("snapshot_claimed", events, &Capacity { quotas, ..laptop() });
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod lifecycle;
 mod nodes;
 mod packing;
 mod queueing;
+mod quotas;
 mod random;
 mod reservation;
 mod retries;

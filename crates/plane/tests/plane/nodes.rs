@@ -1,6 +1,6 @@
 //! Capacity of several nodes.
 
-use shoal_plane::{Capacity, Node, Packing};
+use shoal_plane::{Capacity, Node, Packing, Quotas};
 
 use crate::script::{GIB, check};
 
@@ -9,7 +9,12 @@ fn node(name: &str, cpus: u32, gib: u64, gpus: u32, instances: u32) -> Node {
 }
 
 fn two(packing: Packing) -> Capacity {
-    Capacity { nodes: vec![node("a", 4, 16, 0, 4), node("b", 8, 32, 2, 4)], spans: false, packing }
+    Capacity {
+        nodes: vec![node("a", 4, 16, 0, 4), node("b", 8, 32, 2, 4)],
+        spans: false,
+        packing,
+        quotas: Quotas::default(),
+    }
 }
 
 #[test]
@@ -64,8 +69,7 @@ fn a_gang_that_may_is_on_several_nodes() {
         Capacity {
             nodes: vec![node("a", 4, 24, 1, 4), node("b", 8, 32, 2, 4)],
             spans: true,
-            packing: Packing::Promise,
-        },
+            packing: Packing::Promise, quotas: Quotas::default() },
         "
         0 create a g5.xlarge 3
             a created: Starting the training job

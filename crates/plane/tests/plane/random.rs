@@ -7,9 +7,9 @@ use std::{
 };
 
 use shoal_plane::{
-    Action, AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, Host, InstanceGroup, InstanceReport,
-    JobStatus, MetricValue, Node, Packing, RankEnd, Rejection, RuleVerdict, State, StopCause, Time, apply, decide,
-    step,
+    Action, AttemptId, Capacity, Catalog, Claim, Command, Event, Fact, Form, GangSpec, Host, InstanceGroup,
+    InstanceReport, JobStatus, Limits, MetricValue, Node, Packing, Quotas, RankEnd, Rejection, RuleVerdict, State,
+    StopCause, Time, apply, decide, step,
 };
 
 use crate::{
@@ -53,7 +53,17 @@ pub(crate) fn with_seeds(seeds: u64, mut test: impl FnMut(u64)) {
 }
 
 fn capacity() -> Capacity {
-    Capacity::of(Node { cpus: 8, memory_bytes: 40 * GIB, gpus: 3, instances: 7, ..Node::local() }, Packing::Promise)
+    let node = Node { cpus: 8, memory_bytes: 40 * GIB, gpus: 3, instances: 7, ..Node::local() };
+    Capacity { quotas: quotas(), ..Capacity::of(node, Packing::Promise) }
+}
+
+fn quotas() -> Quotas {
+    Quotas {
+        users: [("anna".to_owned(), Limits { instances: Some(4), gpus: Some(1), jobs: None })].into(),
+        default: Limits { instances: None, gpus: None, jobs: Some(2) },
+        tags: [("team=vision".to_owned(), Limits { instances: Some(3), gpus: None, jobs: Some(1) })].into(),
+        half_life_s: Some(60),
+    }
 }
 
 /// The same on three nodes of different size.
@@ -67,7 +77,7 @@ fn nodes(spans: bool) -> Capacity {
         has_scheduler: false,
     };
     let nodes = vec![node("small", 2, 6, 0, 2), node("large", 8, 24, 1, 4), node("gpus", 4, 20, 2, 3)];
-    Capacity { nodes, spans, packing: Packing::Promise }
+    Capacity { nodes, spans, packing: Packing::Promise, quotas: quotas() }
 }
 
 /// How far an agent is; what it says next.
@@ -93,6 +103,8 @@ struct World {
     /// Memory, GPUs and node of each instance, from launch to release, by job.
     held: BTreeMap<String, BTreeMap<Host, (u64, usize, String)>>,
     created: u32,
+    /// For whom each job is, by its name.
+    claims: BTreeMap<String, Claim>,
     /// Few jobs at the same time.
     calm: bool,
     /// Names of those that serve: nothing but a stop ends them.
@@ -102,7 +114,7 @@ struct World {
 impl World {
     fn new(seed: u64, capacity: Capacity) -> World {
         let state = State::new(capacity.clone(), Catalog::default());
-        let (journal, agents, todo, stored, held, services) = Default::default();
+        let (journal, agents, todo, stored, held, claims, services) = Default::default();
         World {
             random: Random(seed),
             now: Time(1_000_000),
@@ -113,6 +125,7 @@ impl World {
             todo,
             stored,
             held,
+            claims,
             created: 0,
             calm: seed.is_multiple_of(3),
             services,
@@ -120,12 +133,13 @@ impl World {
     }
 
     fn say(&mut self, command: &Command) -> Result<(), Rejection> {
-        let World { state, now, todo, held, journal, .. } = self;
+        let World { state, now, todo, held, claims, journal, .. } = self;
         step(state, command, *now, &mut |state, event, effects| {
             state.sanity_check().unwrap_or_else(|broken| panic!("{broken}, after {command:?} -> {event:?}"));
             assert!(effects.requests.is_empty(), "there is no tuning job");
             todo.extend(effects.actions);
             match &event.fact {
+                Fact::JobCreated { spec, .. } => drop(claims.insert(event.name.clone(), spec.claim.clone())),
                 Fact::AttemptLaunched { placement, .. } => {
                     let of_host = |host| (placement.share(host).memory_bytes, placement.node(host).to_owned());
                     let all = Host::numbered().zip(&placement.gpus).map(|(host, gpus)| {
@@ -174,11 +188,34 @@ impl World {
                 "{held:?} are held of {name}"
             );
         }
+        self.check_quotas();
         for (job, instances) in &self.held {
             let nodes = BTreeSet::from_iter(instances.values().map(|(.., node)| node));
             assert!(nodes.len() <= 1 || self.capacity.spans, "{job} is on {nodes:?}");
             let is_known = |node: &&String| self.capacity.node(node).is_some();
             assert!(nodes.iter().all(is_known), "{job} is on {nodes:?}");
+        }
+    }
+
+    fn check_quotas(&self) {
+        let Quotas { users, default, tags, .. } = &self.capacity.quotas;
+        let of_user = |name: &str| users.get(name).unwrap_or(default);
+        let mut held: BTreeMap<String, (&Limits, [u32; 3])> = BTreeMap::new();
+        for (job, instances) in &self.held {
+            let claim = &self.claims[job];
+            let count = |length: usize| u32::try_from(length).expect("few");
+            let used = [count(instances.len()), count(instances.values().map(|it| it.1).sum()), 1];
+            let user = claim.user.iter().map(|name| (format!("user:{name}"), of_user(name)));
+            let tag = claim.tags.iter().map(|tag| (format!("tag:{tag}"), &tags[tag]));
+            for (name, limits) in user.chain(tag) {
+                let sum = &mut held.entry(name).or_insert((limits, [0; 3])).1;
+                sum.iter_mut().zip(used).for_each(|(sum, used)| *sum += used);
+            }
+        }
+        for (name, (limits, used)) in held {
+            let all = [limits.instances, limits.gpus, limits.jobs];
+            let is_kept = all.iter().zip(used).all(|(limit, used)| limit.is_none_or(|limit| used <= limit));
+            assert!(is_kept, "{name} has {used:?} of {limits:?}");
         }
     }
 
@@ -201,6 +238,17 @@ impl World {
                 "a tick leaves a deadline behind"
             );
         }
+    }
+
+    /// Of one of two users, some with a tag or a priority; or of no user.
+    fn claim(&mut self) -> Claim {
+        if self.random.one_in(4) {
+            return Claim::default();
+        }
+        let user = Some((*self.random.pick(&["anna", "ben"])).to_owned());
+        let tags = if self.random.one_in(3) { vec!["team=vision".to_owned()] } else { Vec::new() };
+        let priority = if self.random.one_in(5) { 1 } else { 0 };
+        Claim { priority, user, tags }
     }
 
     fn create(&mut self) {
@@ -231,6 +279,7 @@ impl World {
             retries: [0, 0, 1, 3][self.random.below(4) as usize],
             min_instances,
             target: None,
+            claim: self.claim(),
         };
         let name = format!("job-{}", self.created - u32::from(self.random.one_in(10)));
         let (uid, name_taken) = (format!("u{}", self.created), self.random.one_in(20));

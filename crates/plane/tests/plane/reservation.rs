@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use shoal_plane::{
-    AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, Host, InstanceReport, JobName, Node, Packing,
-    RankEnd, State, Time, step,
+    AttemptId, Capacity, Catalog, Claim, Command, Event, Fact, Form, GangSpec, Host, InstanceReport, JobName, Node,
+    Packing, RankEnd, State, Time, step,
 };
 
 use crate::{
@@ -122,6 +122,7 @@ impl Simulation {
             retries: 0,
             min_instances: None,
             target: None,
+            claim: Claim::default(),
         };
         let name = format!("job-{number}");
         self.specs.insert(name.clone(), spec.clone());

@@ -1,6 +1,8 @@
 //! Histories of single jobs, for golden snapshots.
 
-use shoal_plane::{AttemptId, Event, Fact, Form, GangSpec, Host, InstancePhase, Placement, SecondaryStatus, Time};
+use shoal_plane::{
+    AttemptId, Claim, Event, Fact, Form, GangSpec, Host, InstancePhase, Placement, SecondaryStatus, Time,
+};
 
 use crate::{golden::at_a_time, script::GIB};
 
@@ -21,6 +23,7 @@ pub(crate) fn training() -> GangSpec {
         retries: 3,
         min_instances: None,
         target: None,
+        claim: Claim::default(),
     }
 }
 
@@ -161,4 +164,15 @@ pub(crate) fn served() -> Vec<Event> {
         replaced: number == 2,
     };
     at_a_time(twice(spec, |number| launched(&attempt(number), placement()), failed))
+}
+
+/// A retried job that counts for a user and a tag.
+pub(crate) fn claimed() -> Vec<Event> {
+    let mut events = retried();
+    for event in &mut events {
+        if let Fact::JobCreated { spec, .. } = &mut event.fact {
+            spec.claim = Claim { priority: -2, user: Some(text("anna")), tags: vec![text("team=vision")] };
+        }
+    }
+    events
 }

@@ -14,7 +14,7 @@
 //! and at the end a replay of the encoded events must give the same state.
 
 use shoal_plane::{
-    Action, AttemptId, Capacity, Catalog, Command, Effects, Event, Fact, Form, GangSpec, Host, InstanceReport,
+    Action, AttemptId, Capacity, Catalog, Claim, Command, Effects, Event, Fact, Form, GangSpec, Host, InstanceReport,
     MetricValue, Node, Packing, RankEnd, RuleVerdict, State, StopCause, Time, apply,
 };
 
@@ -102,7 +102,7 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
 }
 
 /// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [min=N] [on=TARGET]
-/// [taken]`,
+/// [user=NAME] [tag=KEY=VALUE] [priority=N] [taken]`,
 /// `serve` likewise without `max_runtime`, `stop NAME [ended]`,
 /// `interrupt NAME [INSTANCES] [ended]`, `cleared ATTEMPT HOST ..`, `tick`,
 /// `measured GIB-LACKING ATTEMPT=GIB ..`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
@@ -116,6 +116,7 @@ fn command(words: &[&str]) -> Command {
     match words {
         [verb @ ("create" | "serve"), name, instance_type, instances, options @ ..] => {
             let option = |key: &str| options.iter().find_map(|option| option.strip_prefix(key)?.parse().ok());
+            let text = |key: &str| options.iter().find_map(|option| option.strip_prefix(key)).map(str::to_owned);
             let spec = GangSpec {
                 instance_type: format!("ml.{instance_type}"),
                 instances: instances.parse().expect("a number of instances"),
@@ -129,7 +130,12 @@ fn command(words: &[&str]) -> Command {
                 grace_s: 120,
                 retries: option("retries=").map_or(0, |retries| u32::try_from(retries).expect("few")),
                 min_instances: option("min=").map(|min| u32::try_from(min).expect("few")),
-                target: options.iter().find_map(|option| option.strip_prefix("on=")).map(str::to_owned),
+                target: text("on="),
+                claim: Claim {
+                    priority: text("priority=").map_or(0, |it| it.parse().expect("a number")),
+                    user: text("user="),
+                    tags: Vec::from_iter(text("tag=")),
+                },
             };
             let (name, uid, name_taken) = ((*name).to_owned(), format!("u{name}"), options.contains(&"taken"));
             Command::CreateTrainingJob { name: name.into(), uid, spec, name_taken }

@@ -1,12 +1,17 @@
 //! Compute targets with schedulers of their own, beside this machine.
 
-use shoal_plane::{Capacity, Node, Packing};
+use shoal_plane::{Capacity, Node, Packing, Quotas};
 
 use crate::script::{GIB, check};
 
 fn with_slurm() -> Capacity {
     let local = Node { cpus: 4, memory_bytes: 16 * GIB, gpus: 1, instances: 2, ..Node::local() };
-    Capacity { nodes: vec![local, Node::of_scheduler("slurm", 3)], spans: false, packing: Packing::Use }
+    Capacity {
+        nodes: vec![local, Node::of_scheduler("slurm", 3)],
+        spans: false,
+        packing: Packing::Use,
+        quotas: Quotas::default(),
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Tuning jobs in scripts: their commands, and how their facts and actions are shown.
 
 use shoal_plane::{
-    Child, Command, DefinitionSpec, Fact, Form, GangSpec, Objective, Observation, Pause, StudyRecord, TunerRequest,
-    TuningSpec,
+    Child, Claim, Command, DefinitionSpec, Fact, Form, GangSpec, Objective, Observation, Pause, StudyRecord,
+    TunerRequest, TuningSpec,
 };
 use shoal_tuner::{Ask, Config, Direction, Record, Start, Verdict};
 
@@ -154,6 +154,7 @@ pub(crate) fn spec(options: &[&str]) -> TuningSpec {
             retries: 1,
             min_instances: None,
             target: None,
+            claim: Claim::default(),
         },
         checkpoints: options.contains(&"checkpoints"),
         pause: if options.contains(&"parks") { Pause::Park } else { Pause::Freeze },

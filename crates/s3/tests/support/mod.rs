@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::header::{CONNECTION, EXPECT, HeaderValue};
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
-use shoal_s3::{KeyFault, KeyStore, Options, S3Front, Scope};
+use shoal_s3::{KeyFault, KeyStore, Options, PolicyCaller, S3Front, Scope};
 use shoal_store::{DataDir, Objects};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -27,6 +27,14 @@ pub(crate) struct Server {
 struct Keys(HashMap<&'static str, (&'static str, Option<&'static str>, Scope)>);
 
 impl KeyStore for Keys {
+    fn full(&self, _: &str, _: Option<&str>) -> Option<String> {
+        None
+    }
+
+    fn caller(&self, _: &str, _: Option<&str>) -> PolicyCaller {
+        PolicyCaller::default()
+    }
+
     fn secret(&self, access_key_id: &str) -> Option<String> {
         self.0.get(access_key_id).map(|(secret, ..)| (*secret).to_owned())
     }

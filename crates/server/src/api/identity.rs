@@ -1,8 +1,10 @@
-//! STS and IAM: who the client is, roles and what they may do. There is one account, every role
-//! name stands for it, and a caller that assumes a role keeps its own rights for a time.
+//! STS and IAM: who the client is, roles and what they may do. There is one account. Where no roles
+//! are declared, every role name stands for it; a caller that assumes a role keeps its own rights
+//! for a time, as far as the policies of a declared role permit.
 
 use std::ops::Range;
 
+use shoal_policy::{Decision, decide};
 use shoal_wire::{
     AssumeRole, AssumedRole, Error, ErrorCode, Evaluation, GetRole, ListRoles, Paging, Reply, Role,
     SimulatePrincipalPolicy, arn,
@@ -12,7 +14,7 @@ use super::{Api, Caller, user_id};
 use crate::{clock::now_ms, internal::internal, key_ring::Holder, sessions::Session};
 
 /// The role that callers seem to have assumed: `get_execution_role` of the SDKs wants one.
-pub(super) const ROLE: &str = "ShoalRole";
+pub(crate) const ROLE: &str = "ShoalRole";
 
 /// The id of every role.
 const ROLE_ID: &str = "AROASHOALSHOALSHOAL00";
@@ -64,13 +66,19 @@ impl Api {
         }))
     }
 
-    pub(super) fn get_role(&self, request: GetRole) -> Reply {
-        Reply::get_role(&self.role(request.role_name))
+    pub(super) fn get_role(&self, request: GetRole) -> Result<Reply, Error> {
+        self.ring.roles.found(&request.role_name)?;
+        Ok(Reply::get_role(&self.role(request.role_name)))
     }
 
-    /// The one role that need not be made up.
+    /// Those that are declared, or the one that need not be made up.
     pub(super) fn list_roles(&self, request: &ListRoles) -> Result<Reply, Error> {
-        let roles = if request.path_prefix == "/" { vec![self.role(ROLE.to_owned())] } else { Vec::new() };
+        let mut names = Vec::from_iter(self.ring.roles.names().cloned());
+        if names.is_empty() {
+            names.push(ROLE.to_owned());
+        }
+        let is_root = request.path_prefix == "/";
+        let roles = Vec::from_iter(names.into_iter().filter(|_| is_root).map(|name| self.role(name)));
         let (places, marker) = page(roles.len(), &request.paging)?;
         Ok(Reply::list_roles(&roles[places], marker.as_deref()))
     }
@@ -83,7 +91,23 @@ impl Api {
                 format!("{} is no role of the account {}", request.source_arn, self.identity.account),
             ));
         }
-        let (evaluations, marker) = evaluations(request)?;
+        let name = request.source_arn.rsplit_once('/').map_or("", |(_, name)| name);
+        let is_role = request.source_arn.contains(":role/");
+        let policies = self.ring.roles.policies(name).filter(|_| is_role);
+        let decision = |action: &str, resource: &str| match &policies {
+            None => "allowed",
+            Some(policies) => {
+                let account = &self.identity.account;
+                let (keys, principals) = (Vec::new(), vec![request.source_arn.clone()]);
+                let asked = shoal_policy::Request { account, principals, action, resource, keys };
+                match decide(policies.iter(), &asked) {
+                    Decision::Allowed => "allowed",
+                    Decision::ExplicitDeny => "explicitDeny",
+                    Decision::ImplicitDeny => "implicitDeny",
+                }
+            }
+        };
+        let (evaluations, marker) = evaluations(request, decision)?;
         Ok(Reply::simulate_principal_policy(&evaluations, marker.as_deref()))
     }
 
@@ -94,12 +118,15 @@ impl Api {
 
 /// A page of what every action on every resource comes to. Two lists that fit a request make
 /// billions of pairs: only the page's are built.
-fn evaluations(request: &SimulatePrincipalPolicy) -> Result<(Vec<Evaluation>, Option<String>), Error> {
+fn evaluations(
+    request: &SimulatePrincipalPolicy,
+    decision: impl Fn(&str, &str) -> &'static str,
+) -> Result<(Vec<Evaluation>, Option<String>), Error> {
     let (actions, resources) = (&request.actions, &request.resources);
     let (places, marker) = page(actions.len().saturating_mul(resources.len()), &request.paging)?;
-    let pair = |at: usize| Evaluation {
-        action: actions[at / resources.len()].clone(),
-        resource: resources[at % resources.len()].clone(),
+    let pair = |at: usize| {
+        let (action, resource) = (actions[at / resources.len()].clone(), resources[at % resources.len()].clone());
+        Evaluation { decision: decision(&action, &resource), action, resource }
     };
     Ok((places.map(pair).collect(), marker))
 }
@@ -152,15 +179,15 @@ mod tests {
         };
         let pairs =
             |found: Vec<Evaluation>| found.into_iter().map(|each| each.action + &each.resource).collect::<Vec<_>>();
-        let (found, marker) = evaluations(&asked(2, 3, None, 100)).unwrap();
+        let (found, marker) = evaluations(&asked(2, 3, None, 100), |_, _| "allowed").unwrap();
         assert_eq!(
             (pairs(found), marker),
             (["a0r0", "a0r1", "a0r2", "a1r0", "a1r1", "a1r2"].map(str::to_owned).to_vec(), None)
         );
         // Ten thousand million pairs.
-        let (found, marker) = evaluations(&asked(100_000, 100_000, Some("9999999997"), 2)).unwrap();
+        let (found, marker) = evaluations(&asked(100_000, 100_000, Some("9999999997"), 2), |_, _| "allowed").unwrap();
         assert_eq!(pairs(found), ["a99999r99997", "a99999r99998"]);
-        let (found, end) = evaluations(&asked(100_000, 100_000, marker.as_deref(), 2)).unwrap();
+        let (found, end) = evaluations(&asked(100_000, 100_000, marker.as_deref(), 2), |_, _| "allowed").unwrap();
         assert_eq!((pairs(found), end), (vec!["a99999r99999".to_owned()], None));
     }
 }

@@ -4,8 +4,13 @@
 //! ([`Caller::rows`]). A training job's keys are bound by what jobs may do and by their creator's
 //! key.
 
-use shoal_store::{ResourceKind, ResourceRow, Rows, Telemetry};
-use shoal_wire::{Call, Error, ErrorCode, KeyRole, S3Uri, Service, arn};
+use std::sync::Arc;
+
+use serde_json::Value;
+use shoal_policy::Decision;
+use shoal_s3::PolicyCaller;
+use shoal_store::{Objects, ResourceKind, ResourceRow, Rows, Telemetry};
+use shoal_wire::{Call, Error, ErrorCode, KeyRole, S3Uri, Service, arn, tags};
 
 use super::{
     Api, Caller, blocking,
@@ -32,11 +37,14 @@ impl Api {
     /// # Errors
     /// `AccessDenied`, and the storage's.
     pub(crate) async fn permit(&self, call: &Call, caller: &Caller) -> Result<(), Error> {
+        let (service, account) = (call.operation.service, &self.identity.account);
+        self.ring.roles.check(service, &call.input, account, &caller.arn(&self.identity))?;
         self.permit_job(call, &caller.holder).await?;
         if matches!(caller.holder, Holder::Session(_)) && KEYS.contains(&call.operation.name) {
             let why = " because a role's keys end, and keys do not: use the key that assumed it";
             return Err(self.denied(call, caller, &subject(call, &self.identity), why));
         }
+        self.permit_role(call, caller).await?;
         let Some(member) = &caller.member else { return Ok(()) };
         let access = access(call.operation);
         if !access.permits(member.role) {
@@ -49,7 +57,10 @@ impl Api {
         if member.role != KeyRole::User || access == Access::Everyone {
             return Ok(());
         }
-        if let Some((action, uri)) = forbidden_location(call, member)? {
+        let objects = self.admission.objects.clone();
+        let principal = self.ring.policy_caller(&Holder::Member, Some(member));
+        let policies = Policies { objects, principal, account: self.identity.account.clone() };
+        if let Some((action, uri)) = forbidden_location(call, member, &policies)? {
             let why = format!(" because the key may not {action} s3://{}/{}", uri.bucket, uri.prefix);
             return Err(self.denied(call, caller, &subject(call, &self.identity), &why));
         }
@@ -60,6 +71,41 @@ impl Api {
             None => Ok(()),
             Some((arn, why)) => Err(self.denied(call, caller, &arn, &why)),
         }
+    }
+
+    /// A role's session does what the policies of the role permit, on each resource that it names.
+    async fn permit_role(&self, call: &Call, caller: &Caller) -> Result<(), Error> {
+        let principal = self.ring.policy_caller(&caller.holder, caller.member.as_deref());
+        let Some(role) = principal.role.clone() else { return Ok(()) };
+        if call.operation.name == "GetCallerIdentity" {
+            return Ok(());
+        }
+        let (rows, telemetry, names) = (self.rows.clone(), self.telemetry.clone(), named(call)?);
+        let found = blocking(move || named_rows(&*rows, &telemetry, &names)).await?;
+        let none = || vec![(subject(call, &self.identity), Vec::new())];
+        let resources = if found.is_empty() { none() } else { found };
+        let of_request = tags_of(&call.input["Tags"]);
+        for (resource, of_resource) in resources {
+            let key = |prefix: &str, (name, value): &(String, String)| (format!("{prefix}/{name}"), value.clone());
+            let own = principal.principals.iter().take(1).map(|arn| ("aws:principalarn".to_owned(), arn.clone()));
+            let tag_keys = of_request.iter().map(|(name, _)| ("aws:tagkeys".to_owned(), name.clone()));
+            let request_tags = of_request.iter().map(|tag| key("aws:requesttag", tag));
+            let resource_tags = of_resource.iter().map(|tag| key("aws:resourcetag", tag));
+            let request = shoal_policy::Request {
+                account: &self.identity.account,
+                principals: principal.principals.clone(),
+                action: &action(call),
+                resource: &resource,
+                keys: own.chain(tag_keys).chain(request_tags).chain(resource_tags).collect(),
+            };
+            let why = match shoal_policy::decide(role.iter(), &request) {
+                Decision::Allowed => continue,
+                Decision::ExplicitDeny => " with an explicit deny in a policy of the role",
+                Decision::ImplicitDeny => " because no policy of the role allows it",
+            };
+            return Err(self.denied(call, caller, &resource, why));
+        }
+        Ok(())
     }
 
     fn denied(&self, call: &Call, caller: &Caller, resource: &str, why: &str) -> Error {
@@ -96,14 +142,68 @@ fn action(call: &Call) -> String {
 }
 
 /// A location in S3 that a call names and the key does not open, and for what.
-fn forbidden_location(call: &Call, member: &Member) -> Result<Option<(&'static str, S3Uri)>, Error> {
+fn forbidden_location(
+    call: &Call,
+    member: &Member,
+    policies: &Policies,
+) -> Result<Option<(&'static str, S3Uri)>, Error> {
     let found = locations(&call.input);
     if let Some(text) = found.unreadable.first() {
         return Err(Error::validation(format!("'{}' is not an S3 location.", text.escape_debug())));
     }
-    let read = found.read.into_iter().find(|uri| !member.may_read(&uri.bucket, &uri.prefix));
-    let written = found.written.into_iter().find(|uri| !member.may_write(&uri.bucket, &uri.prefix));
-    Ok(read.map(|uri| ("read", uri)).or_else(|| written.map(|uri| ("write", uri))))
+    for uri in found.read {
+        if !policies.permit(member.may_read(&uri.bucket, &uri.prefix), &uri, false)? {
+            return Ok(Some(("read", uri)));
+        }
+    }
+    for uri in found.written {
+        if !policies.permit(member.may_write(&uri.bucket, &uri.prefix), &uri, true)? {
+            return Ok(Some(("write", uri)));
+        }
+    }
+    Ok(None)
+}
+
+/// What buckets' policies add to a key, or take away from it.
+struct Policies {
+    objects: Arc<Objects>,
+    principal: PolicyCaller,
+    account: String,
+}
+
+impl Policies {
+    fn permit(&self, by_key: bool, uri: &S3Uri, writes: bool) -> Result<bool, Error> {
+        let place = (uri.bucket.as_str(), uri.prefix.as_str());
+        let decision = shoal_s3::bucket_decision(&self.objects, &self.principal, &self.account, place, writes);
+        Ok(match decision.map_err(|error| internal(&error))? {
+            Decision::Allowed => true,
+            Decision::ExplicitDeny => false,
+            Decision::ImplicitDeny => by_key,
+        })
+    }
+}
+
+/// ARNs and tags of the resources that a call names and that exist.
+fn named_rows(rows: &dyn Rows, telemetry: &Telemetry, names: &[Named]) -> Result<Vec<(String, Tags)>, Error> {
+    let mut found = Vec::new();
+    for name in names {
+        if let Named::Resource(kind, name) = name {
+            for row in rows_of(Lookup { rows, telemetry }, *kind, name)? {
+                let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
+                found.push((row.arn, tags.into_iter().map(|tag| (tag.key, tag.value)).collect()));
+            }
+        }
+    }
+    Ok(found)
+}
+
+type Tags = Vec<(String, String)>;
+
+/// The tags of a request.
+fn tags_of(tags: &Value) -> Tags {
+    let text = |tag: &Value, member: &str| tag.get(member).and_then(Value::as_str).map(str::to_owned);
+    let tags = tags.as_array().into_iter().flatten();
+    tags.filter_map(|tag| Some((text(tag, "Key")?, text(tag, "Value")?))).collect()
 }
 
 /// The ARN of the first resource that was created with another key, and why it is not open.

@@ -102,6 +102,7 @@ routes! { |api, caller|
         InterruptTrainingJob(request) => api.interrupt_training_job(request).await,
         ListCheckpoints(request) => api.list_checkpoints(request).await,
         ListCosts(request) => api.list_costs(request).await,
+        ListQuotas(request) => api.list_quotas(request, caller).await,
         ListTargets(request) => api.list_targets(request).await,
         DescribeProfile(request) => api.describe_profile(request).await,
         DescribeUtilization(request) => api.describe_utilization(request).await,
@@ -117,7 +118,7 @@ routes! { |api, caller|
         AssumeRole(request) => api.assume_role(request, caller),
     }
     "iam" {
-        GetRole(request) => Ok(api.get_role(request)),
+        GetRole(request) => api.get_role(request),
         GetUser(request) => api.get_user(&request, caller),
         ListRoles(request) => api.list_roles(&request),
         SimulatePrincipalPolicy(request) => api.simulate_policy(&request),

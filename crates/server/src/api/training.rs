@@ -68,7 +68,8 @@ impl Api {
         let arn = arn::training_job(&self.identity.region, &self.identity.account, &request.name);
         let uid = random_hex(6).map_err(|error| internal(&error))?;
         let target = self.admission.targets.of(&request.tags, &request.resources)?;
-        let spec = gang_spec(&request, target, self.grace_s);
+        let claim = self.quotas.claim(&request.tags, caller)?;
+        let spec = gang_spec(&request, target, claim, self.grace_s);
         let opaque = Opaque::new(uid.clone(), arn.clone(), &request, caller.creator());
         let job = NewJob { name: request.name.clone(), arn: arn.clone(), uid: uid.clone(), creator: caller.creator() };
         let command = Command::CreateTrainingJob { name: request.name.into(), uid, spec, name_taken };

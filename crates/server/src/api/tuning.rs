@@ -40,6 +40,7 @@ impl Api {
         let (rows, images) = (self.rows.clone(), self.records.images.clone());
         let (admission, grace_s) = (self.admission.clone(), self.grace_s);
         let may_read = may_read(caller.member.clone());
+        let claim = self.quotas.claim(&request.tags, caller)?;
         let uid = random_hex(6).map_err(|error| internal(&error))?;
         let (request, uid, spec, name_taken) = blocking(move || {
             let mut request = request;
@@ -53,7 +54,7 @@ impl Api {
             let designs = tuning::designs(&request, tuning::seed(&request, &uid), &*images)?;
             admission::check_objectives(&*images, &request, &designs)?;
             admission::check_end(&request, &designs)?;
-            let spec = tuning::tuning_spec(&request, &designs, &admission.targets, grace_s)?;
+            let spec = tuning::tuning_spec(&request, &designs, &admission.targets, &claim, grace_s)?;
             let taken = is_taken(&request.name)?;
             Ok((request, uid, spec, taken))
         })

@@ -5,13 +5,14 @@ use std::{path::Path, sync::Arc, thread::JoinHandle};
 use shoal_store::Rows;
 
 use crate::{
-    AccessKeys, ServerError,
+    AccessKeys, QuotaOptions, Roles, ServerError,
     attempts::Attempts,
     audit::{AuditLog, Directory},
     auditor::Auditor,
     error::io_error,
     identity::Identity,
     key_ring::KeyRing,
+    quotas::Quotas,
     team::Team,
 };
 
@@ -20,6 +21,14 @@ pub(super) struct Guarding {
     pub(super) ring: Arc<KeyRing>,
     pub(super) auditor: Auditor,
     pub(super) audit_thread: JoinHandle<()>,
+}
+
+/// What the owner has decided about keys and the log.
+pub(super) struct Settings {
+    /// Reads are in the log, too.
+    pub(super) with_reads: bool,
+    pub(super) quotas: QuotaOptions,
+    pub(super) roles: Roles,
 }
 
 impl Guarding {
@@ -33,10 +42,18 @@ impl Guarding {
         attempts: &Arc<Attempts>,
         identity: &Identity,
         data_dir: &Path,
-        with_reads: bool,
+        settings: Settings,
     ) -> Result<Self, ServerError> {
+        let Settings { with_reads, quotas, roles } = settings;
         let team = Arc::new(Team::open(owner.clone(), rows.clone())?);
-        let ring = Arc::new(KeyRing { owner: owner.clone(), team, attempts: attempts.clone() });
+        let ring = Arc::new(KeyRing {
+            owner: owner.clone(),
+            team,
+            attempts: attempts.clone(),
+            quotas: Arc::new(Quotas::new(quotas)),
+            roles: Arc::new(roles),
+            identity: identity.clone(),
+        });
         let (log, audit_thread) =
             AuditLog::open(Directory::new(data_dir), owner.clone()).map_err(io_error("open audit.log"))?;
         let auditor = Auditor { log, keys: ring.clone(), identity: identity.clone(), with_reads };

@@ -39,6 +39,8 @@ impl Images for HostAlone {
 fn options(data_dir: &Path) -> Options {
     Options {
         objects: None,
+        quotas: crate::QuotaOptions::default(),
+        roles: crate::Roles::default(),
         data_dir: data_dir.to_owned(),
         listen: "127.0.0.1:0".parse().unwrap(),
         agents: None,

@@ -41,7 +41,7 @@ pub(crate) fn access(operation: &Operation) -> Access {
 const DECLARED: &[(Service, Access, &[&str])] = &[
     (Service::Sts, Access::Everyone, &["GetCallerIdentity", "AssumeRole"]),
     (Service::Iam, Access::Everyone, &["GetRole", "ListRoles", "SimulatePrincipalPolicy", "GetUser"]),
-    (Service::SageMaker, Access::Everyone, &["ListTargets"]),
+    (Service::SageMaker, Access::Everyone, &["ListTargets", "ListQuotas"]),
     (
         Service::SageMaker,
         Access::Reads,

@@ -1,6 +1,6 @@
 //! What the core decides on of a tuning job.
 
-use shoal_plane::{DefinitionSpec, TuningSpec};
+use shoal_plane::{Claim, DefinitionSpec, TuningSpec};
 use shoal_wire::{CreateTuningJob, Error};
 
 use super::Design;
@@ -14,6 +14,7 @@ pub(crate) fn tuning_spec(
     request: &CreateTuningJob,
     designs: &[Design],
     targets: &ComputeTargets,
+    claim: &Claim,
     grace_s: u32,
 ) -> Result<TuningSpec, Error> {
     let definition = |(design, definition): (&Design, &shoal_wire::TuningDefinition)| {
@@ -21,7 +22,7 @@ pub(crate) fn tuning_spec(
         let target = targets.of(&request.tags, &definition.training.resources)?;
         Ok(DefinitionSpec {
             objectives: design.objectives.clone(),
-            training: gang_spec(&definition.training, target, grace_s),
+            training: gang_spec(&definition.training, target, claim.clone(), grace_s),
             checkpoints: design.checkpoints,
             pause: design.pause,
             max_resource: design.study.scheduler.max_resource(&design.study.space),

@@ -1,6 +1,6 @@
 //! Which tuning jobs come. The same for a seed whatever goes wrong.
 
-use shoal_plane::{DefinitionSpec, GangSpec, Objective, Pause, TuningName, TuningSpec};
+use shoal_plane::{Claim, DefinitionSpec, GangSpec, Objective, Pause, TuningName, TuningSpec};
 use shoal_tuner::{
     Direction, Domain, Parameter, Scaling, SchedulerSpec, SearcherSpec, Space, StudySpec,
     schedule::{AshaOptions, Form, HyperbandOptions, MedianOptions, PbtOptions, RoundRobinOptions},
@@ -73,6 +73,7 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
         retries: random.pick(&[0, 1, 3]),
         min_instances: None,
         target: None,
+        claim: Claim::default(),
     };
     let objective = Objective { metric: "loss-1".to_owned(), direction: Direction::Minimize };
     let definition = DefinitionSpec {

@@ -14,10 +14,12 @@ const MODEL: &[&str] = &["CreateModel"];
 const ENCRYPTION: &str = "objects and volumes are stored as they are; encrypt the disk that has the data directory";
 const EVALUATED: &str =
     "rules are evaluated beside the job, without instances of their own; what they find is in DescribeTrainingJob";
-const ROLE: &str = "a role has no policies; a job's keys open its own input, output and checkpoints";
+const ROLE: &str =
+    "only its name counts, where roles are declared; a job's keys open its own input, output and checkpoints";
 const SHELL: &str = "`shoal jobs exec` opens a shell in each running training job";
-const SIMULATION: &str = "there are no policies: the owner may do everything";
-const SESSION: &str = "there are no policies that could look at it";
+const SIMULATION: &str =
+    "policies of declared roles are simulated without it, and without those the owner may do everything";
+const SESSION: &str = "no condition of a policy can look at it";
 const NOT_RUN: &str = "a model is a record: it is kept and shown, and nothing here runs it";
 const IMAGES: &str = "images come from this machine's container engine, by its own network";
 const LOGINS: &str = "images come from this machine's container engine, with its logins (`docker login`)";
@@ -140,7 +142,7 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         operations: &["AssumeRole"],
         field: "RoleArn",
         values: Required,
-        reason: "the keys have the rights of the key that assumed it, whatever the role is called",
+        reason: "where no roles are declared, the keys have the rights of the key that assumed it, whatever the role is called",
     },
     assume_role("Tags", SESSION),
     assume_role("TransitiveTagKeys", SESSION),
