@@ -46,7 +46,7 @@ def test_a_backup_comes_back_on_another_server(new_house):
     assert listed["id"] == second["id"] and listed["id"] in house.shoal("backup", "list", target).stdout
 
     text = house.shoal("restore", target, "--data-dir", house.root / "by-hand").stdout
-    assert "1 training jobs had not ended" in text and "an id of its own" in text
+    assert "1 training jobs had not ended" in text and "a copy with an id of its own" in text
     refused = house.shoal("restore", target, "--data-dir", house.root / "by-hand", check=False)
     assert refused.returncode == 1 and "is not empty" in refused.stderr
     other = House("--silence-s", "1", data=house.root / "by-hand")

@@ -29,6 +29,10 @@ pub struct Restore {
     pub until_tick: Option<u64>,
     /// Keep what is sound where something is damaged.
     pub accept_damage: bool,
+    /// It takes the place of the data directory that was backed up, whose server is gone: it has its
+    /// id, and what its launchers had started on compute targets is taken up. Otherwise it is a
+    /// copy, which touches nothing of the original's.
+    pub take_over: bool,
 }
 
 /// What was restored.
@@ -48,7 +52,7 @@ pub struct Restored {
     pub bytes: u64,
     /// What is damaged, and accepted.
     pub damages: Vec<Damage>,
-    /// The directory got an id of its own, as the one that was copied is still on this machine.
+    /// It is a copy, with an id of its own.
     pub is_another: bool,
 }
 
@@ -65,6 +69,9 @@ pub fn restore(
     ensure_target(target)?;
     ensure_empty(root)?;
     let head = find(target, options.backup.as_deref())?;
+    if options.take_over {
+        ensure_gone(&head)?;
+    }
     let draft = Draft::beside(root)?;
     let details = head.read_details(target)?;
     for image in &details.images {
@@ -75,9 +82,8 @@ pub fn restore(
     let (ticks, until_ms) = draft.apply_ticks(target, &head, options.until_tick)?;
     let (missing, contents) = draft.fetch_contents(target, progress)?;
     draft.sync()?;
-    let is_another = head.origin.is_still_here();
-    if is_another {
-        shoal_store::draw_id(&draft.path)?;
+    if !options.take_over {
+        shoal_store::make_another(&draft.path)?;
     }
     let report = verify(&draft.path, &mut |step| progress(Step::Checking(step)))?;
     let damages: Vec<Damage> = report.damages.into_iter().map(|damage| with_cause(damage, &missing)).collect();
@@ -86,7 +92,17 @@ pub fn restore(
     }
     let jobs_running = shoal_store::jobs_running(&draft.path)?;
     draft.name(root)?;
-    Ok(Restored { head, ticks, until_ms, jobs_running, objects: contents, bytes: report.bytes, damages, is_another })
+    Ok(Restored { head, ticks, until_ms, jobs_running, objects: contents, bytes: report.bytes, damages, is_another: !options.take_over })
+}
+
+/// Two servers with one id would end each other's jobs. On other machines nobody can look.
+fn ensure_gone(head: &Head) -> Result<(), BackupError> {
+    if !head.origin.is_still_here() {
+        return Ok(());
+    }
+    let why = "is still here, so its place cannot be taken over; move it away when its server has ended, or restore \
+               without --take-over, which makes a copy";
+    Err(BackupError::Unusable { location: head.origin.path.clone(), why: why.to_owned() })
 }
 
 fn with_cause(mut damage: Damage, missing: &[String]) -> Damage {

@@ -114,10 +114,47 @@ fn each_backup_copies_what_is_new_and_old_ones_go() {
     drop(server);
     // The directory is lost: what is restored takes its place, with its id.
     fs::rename(&root, temp.path().join("lost")).unwrap();
-    let restored = bring_back(&target, &root, &Restore::default()).unwrap();
+    let options = Restore { take_over: true, ..Restore::default() };
+    let restored = bring_back(&target, &root, &options).unwrap();
     assert!(!restored.is_another);
     assert_eq!(shoal_store::id_of(&root).unwrap(), shoal_store::id_of(&temp.path().join("lost")).unwrap());
     assert_eq!(objects_of(&root), objects_of(&temp.path().join("lost")));
+}
+
+/// A launcher's record names jobs that run: of a copy, its server would end them.
+#[test]
+fn only_a_take_over_knows_what_was_started_for_the_original() {
+    let temp = tempfile::tempdir().unwrap();
+    let server = Server::at(&temp.path().join("data"));
+    let run = server.root.join("runs/job-1");
+    fs::create_dir_all(&run).unwrap();
+    for name in ["attempt.json", "slurm.json", "kubernetes.json"] {
+        fs::write(run.join(name), "{}").unwrap();
+    }
+    let target = Directory::at(&temp.path().join("target"));
+    take(&server, &target, None);
+    let files = |root: &Path| -> BTreeSet<String> {
+        let entries = fs::read_dir(root.join("runs/job-1")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let id = shoal_store::id_of(&server.root).unwrap();
+    let take_over = Restore { take_over: true, ..Restore::default() };
+    let error = bring_back(&target, &temp.path().join("second"), &take_over).unwrap_err();
+    assert!(error.to_string().contains("is still here"), "{error}");
+    assert!(!temp.path().join("second").exists());
+
+    // The original's path is nothing that another machine has: it is a copy all the same.
+    let moved = temp.path().join("moved");
+    fs::rename(&server.root, &moved).unwrap();
+    let copy = temp.path().join("copy");
+    assert!(bring_back(&target, &copy, &Restore::default()).unwrap().is_another);
+    assert_ne!(shoal_store::id_of(&copy).unwrap(), id);
+    assert_eq!(files(&copy), BTreeSet::from(["attempt.json".to_owned()]));
+
+    let second = temp.path().join("second");
+    assert!(!bring_back(&target, &second, &take_over).unwrap().is_another);
+    assert_eq!(shoal_store::id_of(&second).unwrap(), id);
+    assert_eq!(files(&second), files(&moved));
 }
 
 #[test]

@@ -31,6 +31,10 @@ pub(crate) struct RestoreArgs {
     /// Keep what is sound, and list what is not.
     #[arg(long)]
     accept_damage: bool,
+    /// Take the original's place; its server must be gone. Its jobs on clusters are taken up, and
+    /// those newer than the backup are ended.
+    #[arg(long)]
+    take_over: bool,
     /// One JSON object.
     #[arg(long)]
     json: bool,
@@ -38,8 +42,12 @@ pub(crate) struct RestoreArgs {
 
 /// Restores and checks; fails, with nothing left behind, if anything is damaged.
 pub(crate) fn run(args: &RestoreArgs) -> Result<Exit> {
-    let options =
-        Restore { backup: args.backup.clone(), until_tick: args.until_tick, accept_damage: args.accept_damage };
+    let options = Restore {
+        backup: args.backup.clone(),
+        until_tick: args.until_tick,
+        accept_damage: args.accept_damage,
+        take_over: args.take_over,
+    };
     let mut progress = Progress::on_stderr();
     let restored = restore(&*target(&args.target)?, &args.data_dir, &options, &mut |step| draw(&mut progress, step));
     progress.clear();
@@ -74,18 +82,26 @@ fn text(restored: &Restored, args: &RestoreArgs) -> String {
         head.id,
         readable(*bytes),
     ));
-    text.push_str(&match jobs_running {
-        0 => "no training job was running\n".to_owned(),
-        _ => format!(
+    text.push_str(&match (jobs_running, is_another) {
+        (0, _) => "no training job was running\n".to_owned(),
+        (_, true) => format!(
             "{jobs_running} training jobs had not ended: a server that starts here takes up those that wait; those that \
-             ran on this machine count as lost attempts and are retried or fail\n"
+             ran count as lost attempts and are retried or fail\n"
+        ),
+        (_, false) => format!(
+            "{jobs_running} training jobs had not ended: a server that starts here takes up those that wait and those \
+             that run on compute targets; those that ran on its machine count as lost attempts and are retried or fail\n"
         ),
     });
-    if *is_another {
-        text.push_str(
-            "the directory that was backed up is still on this machine, so this copy has an id of its own: its server \
-             touches nothing of the other's\n",
-        );
-    }
+    text.push_str(&match is_another {
+        true => "this is a copy with an id of its own: its server touches nothing of the original's, and backs up to \
+                 another target. To take the original's place, restore with --take-over\n"
+            .to_owned(),
+        false => format!(
+            "this takes the place of {}:{}, whose server must have ended and must not start again: either would end \
+             the other's jobs. Jobs on compute targets that are newer than the backup are ended\n",
+            head.origin.host, head.origin.path
+        ),
+    });
     text
 }

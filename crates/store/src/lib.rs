@@ -81,7 +81,7 @@ mod memory_trials;
 pub use buckets::BucketMeta;
 pub use capture::{
     Capture, CaptureSource, Content, ContentKey, DatabaseView, IsKnown, LogPosition, Opened, Pages, are_named,
-    contents_of, draw_id, id_of, is_left_out, jobs_running,
+    contents_of, id_of, is_left_out, jobs_running, make_another,
 };
 pub use creator_rows::CreatorRows;
 pub use data_dir::{DataDir, FORMAT, Holder};

@@ -4,7 +4,7 @@
 //! to begin a read in each: what is then read is what a server finds that was killed at that
 //! moment.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::FileExt;
@@ -21,6 +21,9 @@ use crate::{DataDir, StoreError, objects, sqlite_journal, telemetry_schema};
 
 /// The databases, in the order in which they are locked: objects come before what refers to them.
 pub(crate) const DATABASES: [&str; 3] = ["objects.db", "telemetry.db", "shoal.db"];
+
+/// What a server keeps of an attempt in its run directory; all else there is its launcher's.
+const PLAN: &str = "attempt.json";
 
 /// How long a server's commit is waited for.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -238,14 +241,29 @@ pub fn is_left_out(relative: &Path) -> bool {
 /// I/O.
 pub fn id_of(root: &Path) -> Result<String, StoreError> {
     let path = root.join("id");
-    Ok(std::fs::read_to_string(&path).map_err(io_at("read", &path))?.trim().to_owned())
+    Ok(fs::read_to_string(&path).map_err(io_at("read", &path))?.trim().to_owned())
 }
 
-/// Draws another id for a data directory that is a copy of one that is still there.
+/// Makes a data directory that is a copy another one: it gets an id of its own, and nothing by which
+/// a launcher would find what was started for the original, or end it. Of each attempt the server's
+/// own plan remains.
 ///
 /// # Errors
 /// I/O.
-pub fn draw_id(root: &Path) -> Result<String, StoreError> {
+pub fn make_another(root: &Path) -> Result<String, StoreError> {
+    let runs = root.join("runs");
+    let list = |folder: &Path| -> Result<Vec<PathBuf>, StoreError> {
+        let entries = match fs::read_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(io_at("list", folder))?,
+        };
+        entries.map(|entry| Ok(entry.map_err(io_at("list", folder))?.path())).collect()
+    };
+    for run in list(&runs)?.iter().filter(|run| run.is_dir()) {
+        for record in list(run)?.iter().filter(|path| path.file_name().is_none_or(|name| name != PLAN)) {
+            fs::remove_file(record).map_err(io_at("remove", record))?;
+        }
+    }
     let id = crate::data_dir::random_hex::<8>()?;
     DataDir::write_private(&root.join("id"), format!("{id}\n").as_bytes())?;
     Ok(id)
