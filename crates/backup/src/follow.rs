@@ -14,11 +14,11 @@ use shoal_store::{Capture, CaptureSource, Content, ContentKey, LogPosition, Stor
 
 use crate::error::io_at;
 use crate::files::{SmallFile, read_from, read_open, small_files};
-use crate::manifest::{Head, Origin, claim, ensure_outside, id_at, now_ms};
+use crate::manifest::{Origin, claim, ensure_outside, id_at, now_ms};
 use crate::run::Run;
-use crate::take::Draft;
-use crate::target::{Guard, Target};
-use crate::thin::{Thinned, thin};
+use crate::take::{Draft, Taken};
+use crate::target::{Guard, Held, Target};
+use crate::thin::Thinned;
 use crate::tick::{About, Change, Pages, Tick};
 use crate::transfer::{Captured, Present, one};
 use crate::{BackupError, Progress};
@@ -60,7 +60,7 @@ pub struct Lag {
 pub struct Follower {
     source: CaptureSource,
     target: Arc<dyn Target>,
-    guard: Box<dyn Guard>,
+    guard: Arc<dyn Guard>,
     options: Follow,
     origin: Origin,
     run: String,
@@ -73,7 +73,7 @@ pub struct Follower {
     previous: Option<Capture>,
     previous_at: Instant,
     logs: BTreeMap<&'static str, FollowedLog>,
-    full: Option<JoinHandle<Result<(Head, Thinned), BackupError>>>,
+    full: Option<JoinHandle<Result<(Taken, Thinned), BackupError>>>,
     since_full: SinceFull,
     lag: Lag,
 }
@@ -112,16 +112,17 @@ impl Follower {
         target: Arc<dyn Target>,
         options: Follow,
         progress: &mut Progress<'_>,
-    ) -> Result<(Self, Head), BackupError> {
+    ) -> Result<(Self, Taken), BackupError> {
         ensure_outside(&*target, source.root())?;
-        let guard = target.lock()?;
+        let guard: Arc<dyn Guard> = target.lock()?.into();
+        let held = &Held { target: &*target, guard: &*guard };
         let origin = Origin::of(source.root())?;
-        claim(&*target, &origin)?;
-        let mut present = Present::of(&*target)?;
-        present.copy_ahead(&source, &*target, progress)?;
+        claim(held, &origin)?;
+        let mut present = Present::of(held)?;
+        present.copy_ahead(&source, held, progress)?;
         let (previous_at, run) = (Instant::now(), id_at(now_ms())?);
         let Captured { mut captures, contents } =
-            present.capture(&source, 2, &*target, progress, (&|_| true, &|_| false))?;
+            present.capture(&source, 2, held, progress, (&|_| true, &|_| false))?;
         let previous = captures.pop();
         let full = one(captures);
         let mut follower = Self {
@@ -149,24 +150,24 @@ impl Follower {
             follower.tick()?;
             thread::sleep(follower.options.pause);
         }
-        let head = follower.end_full()?.ok_or(BackupError::Outrun)?;
+        let taken = follower.end_full()?.ok_or(BackupError::Outrun)?;
         // Until the first backup was there, nothing was.
         follower.lag = Lag { backups: 1, ..Lag::default() };
-        Ok((follower, head))
+        Ok((follower, taken))
     }
 
     /// One tick and the pause after it. Returns a full backup that was completed meanwhile.
     ///
     /// # Errors
     /// The data directory's or the target's. A tick that failed may be tried again.
-    pub fn turn(&mut self) -> Result<Option<Head>, BackupError> {
-        let head = match &self.full {
+    pub fn turn(&mut self) -> Result<Option<Taken>, BackupError> {
+        let taken = match &self.full {
             Some(full) if full.is_finished() => self.end_full()?,
             _ => None,
         };
         self.tick()?;
         thread::sleep(self.options.pause);
-        Ok(head)
+        Ok(taken)
     }
 
     /// What was lost at most until now.
@@ -203,10 +204,10 @@ impl Follower {
         // What is acknowledged from here on may not be in it.
         let at = Instant::now();
         let copies = if is_due { 2 } else { 1 };
-        let named = &self.named;
+        let (named, held) = (&self.named, Held { target: &*self.target, guard: &*self.guard });
         let asks: (&dyn Fn(&Capture) -> bool, &shoal_store::IsKnown<'_>) = (&may_differ, &|key| named.has(key));
         let Captured { mut captures, contents } =
-            self.present.capture(&self.source, copies, &*self.target, &mut |_| {}, asks)?;
+            self.present.capture(&self.source, copies, &held, &mut |_| {}, asks)?;
         let next = captures.pop().ok_or(BackupError::Outrun)?;
         match self.follow_logs(&next) {
             // The logs were begun again without us (the server was started, say).
@@ -253,7 +254,8 @@ impl Follower {
         let number = self.number + 1;
         tick.about = About { run: self.run.clone(), number, taken_ms: now_ms(), jobs_running: next.jobs_running()? };
         let bytes = tick.encode();
-        if let Err(error) = self.target.put(&Run::name(&self.run, number), &bytes) {
+        let held = Held { target: &*self.target, guard: &*self.guard };
+        if let Err(error) = held.put(&Run::name(&self.run, number), &bytes) {
             for pages in tick.databases {
                 if let Some(log) = self.logs.get_mut(&*pages.name) {
                     log.pages = pages.pages;
@@ -320,25 +322,23 @@ impl Follower {
             tick: Some((self.run.clone(), self.number)),
             copied_bytes: std::mem::take(&mut self.present.copied_bytes),
         };
-        let (root, target, keep) = (self.source.root().to_owned(), Arc::clone(&self.target), self.options.keep);
-        let contents = self.present.names();
+        let (root, keep, contents) = (self.source.root().to_owned(), self.options.keep, self.present.names());
+        let (target, guard) = (Arc::clone(&self.target), Arc::clone(&self.guard));
         let make = move || {
-            let previous = Head::all(&*target)?.pop();
-            let head = draft.write(&root, capture, previous.as_ref(), &*target, &mut |_| {})?;
-            let thinned = thin(&*target, keep, contents)?;
-            Ok((head, thinned))
+            let held = Held { target: &*target, guard: &*guard };
+            draft.make(&root, capture, &held, keep, contents, &mut |_| {})
         };
         let started = thread::Builder::new().name("full backup".to_owned()).spawn(make);
         self.full = Some(started.map_err(io_at("start", "a thread"))?);
         Ok(())
     }
 
-    fn end_full(&mut self) -> Result<Option<Head>, BackupError> {
+    fn end_full(&mut self) -> Result<Option<Taken>, BackupError> {
         let Some(full) = self.full.take() else { return Ok(None) };
-        let (head, thinned) = full.join().map_err(|_| BackupError::Outrun)??;
+        let (taken, thinned) = full.join().map_err(|_| BackupError::Outrun)??;
         self.present.removed(&thinned.contents);
         self.lag.backups += 1;
-        Ok(Some(head))
+        Ok(Some(taken))
     }
 
     /// Another run, which begins with a full backup.
@@ -348,9 +348,9 @@ impl Follower {
         }
         self.previous = None;
         let at = Instant::now();
+        let held = Held { target: &*self.target, guard: &*self.guard };
         let asks: (&dyn Fn(&Capture) -> bool, &shoal_store::IsKnown<'_>) = (&|_| true, &|_| false);
-        let Captured { mut captures, contents } =
-            self.present.capture(&self.source, 2, &*self.target, &mut |_| {}, asks)?;
+        let Captured { mut captures, contents } = self.present.capture(&self.source, 2, &held, &mut |_| {}, asks)?;
         let (next, full) = (captures.pop(), one(captures));
         (self.run, self.number) = (id_at(now_ms())?, 0);
         self.named = Named::of(&contents);

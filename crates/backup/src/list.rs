@@ -1,37 +1,67 @@
 //! What a target has.
 
 use crate::BackupError;
-use crate::manifest::{Head, ensure_target};
+use crate::manifest::{Head, Heads, Skipped, damaged, ensure_target};
 use crate::run::Run;
 use crate::target::Target;
+
+/// All backups of a target, the oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Those that are whole.
+    pub whole: Vec<Listed>,
+    /// Those that cannot be used.
+    pub skipped: Vec<Skipped>,
+}
 
 /// A backup, and what follows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// The backup.
     pub head: Head,
-    /// Ticks that follow it.
+    /// Ticks that follow it, up to the first that is missing.
     pub ticks: u64,
     /// Of which moment it is with them.
     pub until_ms: u64,
+    /// What is wrong with the ticks.
+    pub damage: Option<String>,
 }
 
-/// All whole backups, the oldest first.
+/// All backups.
 ///
 /// # Errors
 /// The target's.
-pub fn list(target: &dyn Target) -> Result<Vec<Listed>, BackupError> {
+pub fn list(target: &dyn Target) -> Result<Listing, BackupError> {
     ensure_target(target)?;
-    let listed = Head::all(target)?.into_iter().map(|head| {
-        let Some((run, number)) = head.tick.clone() else {
-            return Ok(Listed { ticks: 0, until_ms: head.taken_ms, head });
-        };
-        let ticks = Run::after(target, &run, number)?;
-        let until_ms = match ticks.last() {
-            Some(last) => Run::read(target, &Run::name(&run, *last))?.about.taken_ms,
-            None => head.taken_ms,
-        };
-        Ok(Listed { ticks: ticks.len() as u64, until_ms, head })
-    });
-    listed.collect()
+    let Heads { whole, skipped } = Head::all(target)?;
+    let mut listing = Listing { whole: Vec::new(), skipped };
+    for head in whole {
+        let listed = with_ticks(target, head)?;
+        // A thinning that goes on meanwhile removes ticks after the head that they follow.
+        if listed.damage.is_none() || listed.head.is_there(target)? {
+            listing.whole.push(listed);
+        }
+    }
+    Ok(listing)
 }
+
+fn with_ticks(target: &dyn Target, head: Head) -> Result<Listed, BackupError> {
+    let until_ms = head.taken_ms;
+    let Some((run, number)) = head.tick.clone() else {
+        return Ok(Listed { head, ticks: 0, until_ms, damage: None });
+    };
+    let ticks = Run::after(target, &run, number)?;
+    let missing = ticks.missing.map(|number| damaged(target, &Run::name(&run, number), GAP).to_string());
+    let mut listed = Listed { head, ticks: ticks.last - number, until_ms, damage: missing };
+    if ticks.last > number {
+        match Run::read(target, &Run::name(&run, ticks.last)) {
+            Ok(tick) => listed.until_ms = tick.about.taken_ms,
+            Err(error @ BackupError::Damaged { .. }) => listed.damage = Some(error.to_string()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(listed)
+}
+
+/// Of a tick below a later one.
+pub(crate) const GAP: &str = "it is missing, and later changes are there";

@@ -1,6 +1,7 @@
 //! What describes a backup: its head, which makes it one, and the details that the head has the sum
 //! of.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,28 @@ pub struct Head {
     /// It is of the same moment as a tick, by the run's name and the tick's number: those after it
     /// follow it.
     pub tick: Option<(String, u64)>,
+}
+
+/// The backups of a target, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Heads {
+    pub(crate) whole: Vec<Head>,
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+/// A backup whose head is damaged, so that it cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// The backup's name.
+    pub id: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "backup {} cannot be used and is left out: {}", self.id, self.why)
+    }
 }
 
 /// What is in a backup.
@@ -123,22 +146,58 @@ impl Head {
         from_json(target, &name, &inflate(&bytes).map_err(|error| damaged(target, &name, error))?)
     }
 
-    /// All whole backups of a target, the oldest first.
-    pub(crate) fn all(target: &dyn Target) -> Result<Vec<Self>, BackupError> {
-        let names = target.list("backups")?;
-        let mut heads = Vec::new();
-        for name in names.keys().filter(|name| name.ends_with("/head.json")) {
-            // A thinning may have removed it meanwhile.
-            let Some(bytes) = target.read(name)? else { continue };
-            let head: Self = from_json(target, name, &bytes)?;
-            if head.format != FORMAT {
-                return Err(of_another_version(target, head.format));
+    /// All backups of a target, the oldest first.
+    pub(crate) fn all(target: &dyn Target) -> Result<Heads, BackupError> {
+        let mut heads = Heads::default();
+        for name in target.list("backups")?.keys() {
+            let Some(id) = name.strip_prefix("backups/").and_then(|name| name.strip_suffix("/head.json")) else {
+                continue;
+            };
+            match Self::read(target, name, id) {
+                // A thinning may have removed it meanwhile.
+                Ok(None) => {}
+                Ok(Some(head)) => heads.whole.push(head),
+                // One that cannot be used keeps no other from being used.
+                Err(error @ (BackupError::Damaged { .. } | BackupError::Unusable { .. } | BackupError::Io { .. })) => {
+                    heads.skipped.push(Skipped { id: id.to_owned(), why: with_sources(&error) })
+                }
+                Err(error) => return Err(error),
             }
-            heads.push(head);
         }
-        heads.sort_by(|a, b| a.id.cmp(&b.id));
+        heads.whole.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(heads)
     }
+
+    /// Whether no thinning has removed it.
+    pub(crate) fn is_there(&self, target: &dyn Target) -> Result<bool, BackupError> {
+        Ok(target.read(&Self::name(&self.id))?.is_some())
+    }
+
+    fn read(target: &dyn Target, name: &str, id: &str) -> Result<Option<Self>, BackupError> {
+        let Some(bytes) = target.read(name)? else { return Ok(None) };
+        let head: Self = from_json(target, name, &bytes)?;
+        if head.format != FORMAT {
+            return Err(of_another_version(target, head.format));
+        }
+        if head.id != id {
+            return Err(damaged(target, name, format!("it is that of another backup, {}", head.id)));
+        }
+        Ok(Some(head))
+    }
+}
+
+impl Details {
+    /// Those of a backup whose head cannot be read, and with it their sum: as far as they can be
+    /// read, what they name may be wanted.
+    pub(crate) fn unchecked(target: &dyn Target, id: &str) -> Option<Self> {
+        let bytes = target.read(&Head::details_name(id)).ok()??;
+        serde_json::from_slice(&inflate(&bytes).ok()?).ok()
+    }
+}
+
+fn with_sources(error: &BackupError) -> String {
+    let source = std::error::Error::source(error).map(|source| format!(": {source}"));
+    format!("{error}{}", source.unwrap_or_default())
 }
 
 /// Refuses a target that would be copied into itself.
@@ -202,7 +261,7 @@ fn of_another_version(target: &dyn Target, format: u32) -> BackupError {
     BackupError::Unusable { location: target.location(), why }
 }
 
-pub(crate) fn damaged(target: &dyn Target, name: &str, detail: impl std::fmt::Display) -> BackupError {
+pub(crate) fn damaged(target: &dyn Target, name: &str, detail: impl fmt::Display) -> BackupError {
     BackupError::Damaged { location: target.location(), name: name.to_owned(), detail: detail.to_string() }
 }
 

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use shoal_store::{Content, Damage, contents_of, verify};
 
 use crate::error::io_at;
-use crate::manifest::{Head, damaged, ensure_target};
-use crate::run::Run;
+use crate::list::GAP;
+use crate::manifest::{Head, Heads, Skipped, damaged, ensure_target};
+use crate::run::{Following, Run};
 use crate::target::Target;
 use crate::tick::{Change, Tick};
 use crate::{BackupError, Progress, Step};
@@ -40,6 +41,8 @@ pub struct Restore {
 pub struct Restored {
     /// The backup.
     pub head: Head,
+    /// Newer ones that are damaged.
+    pub skipped: Vec<Skipped>,
     /// Ticks that were applied.
     pub ticks: u64,
     /// Of which moment it is.
@@ -68,7 +71,7 @@ pub fn restore(
 ) -> Result<Restored, BackupError> {
     ensure_target(target)?;
     ensure_empty(root)?;
-    let head = find(target, options.backup.as_deref())?;
+    let (head, skipped) = find(target, options.backup.as_deref())?;
     if options.take_over {
         ensure_gone(&head)?;
     }
@@ -92,7 +95,8 @@ pub fn restore(
     }
     let jobs_running = shoal_store::jobs_running(&draft.path)?;
     draft.name(root)?;
-    Ok(Restored { head, ticks, until_ms, jobs_running, objects: contents, bytes: report.bytes, damages, is_another: !options.take_over })
+    let (objects, bytes, is_another) = (contents, report.bytes, !options.take_over);
+    Ok(Restored { head, skipped, ticks, until_ms, jobs_running, objects, bytes, damages, is_another })
 }
 
 /// Two servers with one id would end each other's jobs. On other machines nobody can look.
@@ -124,17 +128,26 @@ fn ensure_empty(root: &Path) -> Result<(), BackupError> {
     }
 }
 
-fn find(target: &dyn Target, id: Option<&str>) -> Result<Head, BackupError> {
-    let mut heads = Head::all(target)?;
+/// The backup of this name, or else the newest that is whole, with those after it that are not.
+fn find(target: &dyn Target, id: Option<&str>) -> Result<(Head, Vec<Skipped>), BackupError> {
+    let Heads { mut whole, mut skipped } = Head::all(target)?;
     let found = match id {
-        None => heads.pop(),
-        Some(id) => heads.into_iter().find(|head| head.id == id),
+        None => whole.pop(),
+        Some(id) => whole.into_iter().find(|head| head.id == id),
     };
-    found.ok_or_else(|| BackupError::Unusable {
-        location: target.location(),
-        why: match id {
-            Some(id) => format!("has no backup {id}; `shoal backup list` names those that it has"),
-            None => "has no whole backup".to_owned(),
+    if let Some(head) = found {
+        skipped.retain(|it| id.is_none() && it.id > head.id);
+        return Ok((head, skipped));
+    }
+    let damage = skipped.into_iter().rfind(|it| id.is_none_or(|id| it.id == id));
+    Err(match (damage, id) {
+        (Some(Skipped { id, why }), _) => damaged(target, &Head::name(&id), why),
+        (None, id) => BackupError::Unusable {
+            location: target.location(),
+            why: match id {
+                Some(id) => format!("has no backup {id}; `shoal backup list` names those that it has"),
+                None => "has no whole backup".to_owned(),
+            },
         },
     })
 }
@@ -191,17 +204,11 @@ impl Draft {
     fn apply_ticks(&self, target: &dyn Target, head: &Head, until: Option<u64>) -> Result<(u64, u64), BackupError> {
         let (mut count, mut until_ms) = (0, head.taken_ms);
         let Some((run, first)) = &head.tick else { return Ok((count, until_ms)) };
-        let numbers = Run::after(target, run, *first)?;
-        for number in numbers.into_iter().take_while(|number| until.is_none_or(|until| *number <= until)) {
+        let Following { last, missing } = Run::after(target, run, *first)?;
+        let is_wanted = |number: &u64| until.is_none_or(|until| *number <= until);
+        for number in (first + 1..=last).take_while(is_wanted) {
             let name = Run::name(run, number);
-            let tick = Run::read(target, &name).map_err(|error| match error {
-                BackupError::Damaged { location, name, detail } => {
-                    let before = number - 1;
-                    let detail = format!("{detail}; what comes before it is restored with --until-tick {before}");
-                    BackupError::Damaged { location, name, detail }
-                }
-                other => other,
-            })?;
+            let tick = Run::read(target, &name).map_err(|error| before(number, error))?;
             if (&tick.about.run, tick.about.number) != (run, number) {
                 return Err(damaged(target, &name, "it is another tick"));
             }
@@ -209,7 +216,14 @@ impl Draft {
             self.apply(tick)?;
             count += 1;
         }
-        Ok((count, until_ms))
+        match missing.filter(is_wanted) {
+            None => Ok((count, until_ms)),
+            Some(number) if head.is_there(target)? => {
+                Err(before(number, damaged(target, &Run::name(run, number), GAP)))
+            }
+            // Its ticks go after it.
+            Some(_) => Err(damaged(target, &Head::name(&head.id), "it was removed meanwhile, as newer ones are kept")),
+        }
     }
 
     fn apply(&self, tick: Tick) -> Result<(), BackupError> {
@@ -288,6 +302,18 @@ impl Draft {
         fs::rename(&self.path, root).map_err(io_at("rename", self.path.display()))?;
         let parent = root.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(parent).and_then(|parent| parent.sync_all()).map_err(io_at("sync", parent.display()))
+    }
+}
+
+/// The damage of a tick, with what can be had.
+fn before(number: u64, error: BackupError) -> BackupError {
+    match error {
+        BackupError::Damaged { location, name, detail } => {
+            let before = number - 1;
+            let detail = format!("{detail}; what comes before it is restored with --until-tick {before}");
+            BackupError::Damaged { location, name, detail }
+        }
+        other => other,
     }
 }
 

@@ -1,6 +1,6 @@
 //! A run of ticks in a target: one file for each, by number, without gaps.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use crate::BackupError;
 use crate::manifest::damaged;
@@ -12,6 +12,15 @@ use crate::tick::Tick;
 pub(crate) struct Run {
     pub(crate) run: String,
     pub(crate) number: u64,
+}
+
+/// The ticks that follow another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Following {
+    /// The last before which none is missing; the other one itself, if there is none.
+    pub(crate) last: u64,
+    /// The one after it, where later ones are there.
+    pub(crate) missing: Option<u64>,
 }
 
 impl Run {
@@ -30,12 +39,19 @@ impl Run {
         Ok(names.filter_map(|name| Self::parse(&name).map(|tick| (name, tick))).collect())
     }
 
-    /// The ticks that follow one, the next first; a gap ends them.
-    pub(crate) fn after(target: &dyn Target, run: &str, number: u64) -> Result<Vec<u64>, BackupError> {
+    /// The ticks that follow one. Their numbers have no gaps: one that is missing below a later one
+    /// is damage.
+    pub(crate) fn after(target: &dyn Target, run: &str, number: u64) -> Result<Following, BackupError> {
         let ticks = target.list(&format!("ticks/{run}"))?;
-        let numbers: BTreeMap<u64, ()> =
-            ticks.keys().filter_map(|name| Self::parse(name)).map(|tick| (tick.number, ())).collect();
-        Ok((number + 1..).take_while(|number| numbers.contains_key(number)).collect())
+        let numbers: BTreeSet<u64> = ticks.keys().filter_map(|name| Self::parse(name)).map(|it| it.number).collect();
+        let highest = numbers.last().copied().unwrap_or(number);
+        for next in number + 1..=highest {
+            // A list is not of one moment: one that it does not have may be there.
+            if !numbers.contains(&next) && target.read(&Self::name(run, next))?.is_none() {
+                return Ok(Following { last: next - 1, missing: Some(next) });
+            }
+        }
+        Ok(Following { last: highest.max(number), missing: None })
     }
 
     pub(crate) fn read(target: &dyn Target, name: &str) -> Result<Tick, BackupError> {

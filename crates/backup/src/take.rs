@@ -7,10 +7,11 @@ use shoal_store::{Capture, CaptureSource};
 use crate::chunks::{CHUNK_BYTES, Image, Packer};
 use crate::error::io_at;
 use crate::files::{SmallFile, read_from, read_open, small_files};
-use crate::manifest::{Details, FORMAT, Head, Origin, claim, ensure_outside, id_at, now_ms};
-use crate::target::Target;
+use crate::manifest::{Details, FORMAT, Head, Heads, Origin, Skipped, claim, ensure_outside, id_at, now_ms};
+use crate::target::{Held, Target};
+use crate::thin::{Thinned, thin};
 use crate::transfer::{Present, one};
-use crate::{BackupError, Progress, Step, thin};
+use crate::{BackupError, Progress, Step};
 
 /// Database pages are copied with this mode.
 const DATABASE_MODE: u32 = 0o600;
@@ -22,6 +23,8 @@ pub struct Taken {
     pub head: Head,
     /// Backups that were removed, by their names.
     pub removed: Vec<String>,
+    /// What is wrong with others in the target.
+    pub warnings: Vec<String>,
 }
 
 /// Makes a backup of a data directory, and keeps the newest; `None` keeps all.
@@ -36,19 +39,16 @@ pub fn back_up(
 ) -> Result<Taken, BackupError> {
     ensure_outside(target, source.root())?;
     let guard = target.lock()?;
+    let target = &Held { target, guard: &*guard };
     let origin = Origin::of(source.root())?;
     claim(target, &origin)?;
-    let previous = Head::all(target)?;
     let mut present = Present::of(target)?;
     present.copy_ahead(source, target, progress)?;
     let captured = present.capture(source, 1, target, progress, (&|_| true, &|_| false))?;
     let capture = one(captured.captures);
     let taken_ms = now_ms();
-    guard.ensure()?;
     let draft = Draft { origin, taken_ms, tick: None, copied_bytes: present.copied_bytes };
-    let head = draft.write(source.root(), capture, previous.last(), target, progress)?;
-    let removed = thin::thin(target, keep, present.names())?.backups;
-    Ok(Taken { head, removed })
+    Ok(draft.make(source.root(), capture, target, keep, present.names(), progress)?.0)
 }
 
 /// What a backup is of, beside its capture.
@@ -61,8 +61,26 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
+    /// Makes the backup of a capture whose contents are in the target, and thins those before it.
+    pub(crate) fn make(
+        self,
+        root: &Path,
+        capture: Capture,
+        target: &Held<'_>,
+        keep: Option<usize>,
+        contents: Vec<String>,
+        progress: &mut Progress<'_>,
+    ) -> Result<(Taken, Thinned), BackupError> {
+        let Heads { whole, skipped } = Head::all(target)?;
+        let head = self.write(root, capture, whole.last(), target, progress)?;
+        let thinned = thin(target, keep, contents)?;
+        let mut warnings: Vec<String> = skipped.iter().map(Skipped::to_string).collect();
+        warnings.extend(thinned.prevented.clone());
+        Ok((Taken { head, removed: thinned.backups.clone(), warnings }, thinned))
+    }
+
     /// Writes the backup of a capture whose contents are in the target.
-    pub(crate) fn write(
+    fn write(
         self,
         root: &Path,
         mut capture: Capture,

@@ -63,11 +63,67 @@ pub trait Target: Send + Sync + Debug {
     fn lock(&self) -> Result<Box<dyn Guard>, BackupError>;
 }
 
+/// Removed between two looks at the lock.
+const REMOVED_AT_ONCE: usize = 64;
+
+/// A target that is written to only as long as its lock is held: whoever took it meanwhile may
+/// count on what is there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held<'a> {
+    pub(crate) target: &'a dyn Target,
+    pub(crate) guard: &'a dyn Guard,
+}
+
+impl Target for Held<'_> {
+    fn location(&self) -> String {
+        self.target.location()
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), BackupError> {
+        self.guard.ensure()?;
+        self.target.put(name, bytes)
+    }
+
+    fn put_all(&self, files: Vec<(String, Opened)>) -> Result<u64, BackupError> {
+        self.guard.ensure()?;
+        self.target.put_all(files)
+    }
+
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, BackupError> {
+        self.target.read(name)
+    }
+
+    fn read_range(&self, name: &str, at: u64, length: usize) -> Result<Vec<u8>, BackupError> {
+        self.target.read_range(name, at, length)
+    }
+
+    fn fetch(&self, name: &str, to: &File, at: u64) -> Result<Option<u64>, BackupError> {
+        self.target.fetch(name, to, at)
+    }
+
+    fn list(&self, folder: &str) -> Result<BTreeMap<String, u64>, BackupError> {
+        self.target.list(folder)
+    }
+
+    fn remove(&self, names: &[String]) -> Result<(), BackupError> {
+        for names in names.chunks(REMOVED_AT_ONCE) {
+            self.guard.ensure()?;
+            self.target.remove(names)?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> Result<Box<dyn Guard>, BackupError> {
+        self.target.lock()
+    }
+}
+
 /// The right to write to a target.
-pub trait Guard: Send + Debug {
+pub trait Guard: Send + Sync + Debug {
     /// Whether it still has it.
     ///
     /// # Errors
-    /// [`BackupError::Busy`] when another process took it meanwhile.
+    /// [`BackupError::Busy`] when another process took it meanwhile; [`BackupError::Remote`] when
+    /// one may have, as the target does not answer.
     fn ensure(&self) -> Result<(), BackupError>;
 }

@@ -12,7 +12,9 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use shoal_backup::{BackupError, Directory, Follow, Follower, Head, InBucket, Listed, Step, Target, back_up, list};
+use shoal_backup::{
+    BackupError, Directory, Follow, Follower, Head, InBucket, Listed, Listing, Step, Taken, Target, back_up, list,
+};
 use shoal_store::CaptureSource;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -97,6 +99,7 @@ pub(crate) fn run(args: &BackupArgs) -> Result<Exit> {
     let taken = back_up(&source, &*target, keep, &mut |step| draw(&mut progress, step));
     progress.clear();
     let taken = taken?;
+    warn(&mut progress, &taken);
     announce(&taken.head, args.json)?;
     if !taken.removed.is_empty() && !args.json {
         show(&format!("removed {} older: {}\n", taken.removed.len(), taken.removed.join(", ")))?;
@@ -120,8 +123,9 @@ fn follow(
     }
     let begun = Follower::begin(source, target, options, &mut |step| draw(progress, step));
     progress.clear();
-    let (mut follower, head) = begun?;
-    announce(&head, json)?;
+    let (mut follower, taken) = begun?;
+    warn(progress, &taken);
+    announce(&taken.head, json)?;
     progress.line("following; Ctrl-C ends it");
     let (mut failing, mut reported) = (false, MOST_LOST / 2);
     while !ends.load(Ordering::SeqCst) {
@@ -130,9 +134,10 @@ fn follow(
                 if std::mem::take(&mut failing) {
                     progress.line("the target answers again; nothing is missing there");
                 }
-                if let Some(head) = made {
+                if let Some(taken) = made {
                     progress.clear();
-                    announce(&head, json)?;
+                    warn(progress, &taken);
+                    announce(&taken.head, json)?;
                 }
                 let longest = follower.lag().longest;
                 if longest >= 2 * reported {
@@ -189,6 +194,10 @@ pub(crate) fn draw(progress: &mut Progress, step: Step<'_>) {
     }
 }
 
+fn warn(progress: &mut Progress, taken: &Taken) {
+    taken.warnings.iter().for_each(|warning| progress.line(&format!("warning: {warning}")));
+}
+
 fn announce(head: &Head, json: bool) -> Result<()> {
     if json {
         show_json(&described(head))?;
@@ -225,15 +234,17 @@ pub(crate) fn at(ms: u64) -> String {
 }
 
 fn show_list(target: &dyn Target, as_json: bool) -> Result<Exit> {
-    let listed = list(target)?;
+    let Listing { whole, skipped } = list(target)?;
     if as_json {
         let entry = |it: &Listed| {
             let mut entry = described(&it.head);
             entry["ticks"] = json!(it.ticks);
             entry["until_ms"] = json!(it.until_ms);
+            entry["damage"] = json!(it.damage);
             entry
         };
-        show_json(&Value::Array(listed.iter().map(entry).collect()))?;
+        let damaged = skipped.iter().map(|it| json!({"id": it.id, "damage": it.why}));
+        show_json(&Value::Array(whole.iter().map(entry).chain(damaged).collect()))?;
         return Ok(Exit::Ok);
     }
     let header = ["BACKUP", "TAKEN", "UNTIL", "RUNNING JOBS", "DATABASES", "OBJECTS", "WRITTEN"].map(str::to_owned);
@@ -248,6 +259,11 @@ fn show_list(target: &dyn Target, as_json: bool) -> Result<Exit> {
             readable(it.head.written_bytes),
         ]
     };
-    show(&table(&[header.to_vec()].into_iter().chain(listed.iter().map(row)).collect::<Vec<_>>()))?;
+    show(&table(&[header.to_vec()].into_iter().chain(whole.iter().map(row)).collect::<Vec<_>>()))?;
+    let damages = whole.iter().filter_map(|it| {
+        let damage = it.damage.as_ref()?;
+        Some(format!("damaged after {} changes that follow backup {}: {damage}\n", it.ticks, it.head.id))
+    });
+    show(&damages.chain(skipped.iter().map(|it| format!("{it}\n"))).collect::<String>())?;
     Ok(Exit::Ok)
 }

@@ -57,6 +57,7 @@ pub(crate) fn run(args: &RestoreArgs) -> Result<Exit> {
         entry["until_ms"] = json!(restored.until_ms);
         entry["ticks"] = json!(restored.ticks);
         entry["jobs_running"] = json!(restored.jobs_running);
+        entry["skipped"] = restored.skipped.iter().map(|it| json!({"id": it.id, "damage": it.why})).collect();
         entry["new_id"] = json!(restored.is_another);
         entry["damaged"] =
             restored.damages.iter().map(|damage| json!({"name": damage.name, "detail": damage.detail})).collect();
@@ -68,9 +69,10 @@ pub(crate) fn run(args: &RestoreArgs) -> Result<Exit> {
 }
 
 fn text(restored: &Restored, args: &RestoreArgs) -> String {
-    let Restored { head, ticks, until_ms, jobs_running, objects, bytes, damages, is_another } = restored;
+    let Restored { head, skipped, ticks, until_ms, jobs_running, objects, bytes, damages, is_another } = restored;
     let mut text: String =
         damages.iter().map(|damage| format!("damaged: {}: {}\n", damage.name, damage.detail)).collect();
+    text.extend(skipped.iter().map(|it| format!("{it}\n")));
     text.push_str(&format!(
         "restored {} of {}:{} into {}\nas of {} (backup {} and {ticks} changes after it)\n{objects} objects and log \
          files ({}), all compared with what was written\n",
