@@ -1,12 +1,8 @@
-//! A prefix of a bucket as a target.
-//!
-//! Its lock is an object that is written on a condition and renewed. One that is not renewed for a
-//! while belongs to a process that was killed; no clock but this machine's is read.
+//! A prefix of a bucket as a target. Its lock is renewed by a thread.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,16 +11,11 @@ use shoal_store::Opened;
 
 use crate::BackupError;
 use crate::error::io_at;
-use crate::manifest::this_process;
+use crate::lease::{Attempt, Lease, LockObject, Standing};
 use crate::target::{Guard, Target};
-
-const LOCK: &str = "lock";
 
 /// Between two renewals.
 const RENEWAL: Duration = Duration::from_secs(3);
-
-/// A lock that stays the same for this time is abandoned.
-const ABANDONED: Duration = Duration::from_secs(12);
 
 /// Between two looks at another's lock.
 const LOOK: Duration = Duration::from_millis(500);
@@ -43,46 +34,15 @@ impl InBucket {
         Ok(Self(Arc::new(Bucket::open(&Address::parse(typed).map_err(unusable)?)?)))
     }
 
-    fn busy(&self, holder: &[u8]) -> BackupError {
-        BackupError::Busy { location: self.location(), holder: holder_of(holder) }
-    }
-
-    /// Takes the lock; returns what names this state of it.
-    fn take(&self) -> Result<String, BackupError> {
-        let began = Instant::now();
-        let mut seen: Option<Option<String>> = None;
+    fn take(&self) -> Result<Lease, BackupError> {
+        let mut attempt = Attempt::begin()?;
         loop {
-            let condition = match self.0.get(LOCK)? {
-                None => Condition::Absent,
-                Some((holder, etag)) => {
-                    if seen.as_ref().is_some_and(|seen| *seen != etag) {
-                        return Err(self.busy(&holder));
-                    }
-                    seen = Some(etag.clone());
-                    if began.elapsed() < ABANDONED {
-                        thread::sleep(LOOK);
-                        continue;
-                    }
-                    etag.map_or(Condition::Always, Condition::Matches)
-                }
-            };
-            match self.0.put(LOCK, content(0), &condition) {
-                Ok(etag) => return Ok(etag.unwrap_or_default()),
-                // Another process was faster.
-                Err(Error::Changed { .. }) => {}
-                Err(error) => return Err(error.into()),
+            match attempt.step(&*self.0, &self.location(), Instant::now())? {
+                Some(lease) => return Ok(lease),
+                None => thread::sleep(LOOK),
             }
         }
     }
-}
-
-/// Each renewal is another content, so that it has another ETag.
-fn content(renewal: u64) -> Vec<u8> {
-    format!("{}\n{renewal}\n", this_process()).into_bytes()
-}
-
-fn holder_of(content: &[u8]) -> String {
-    String::from_utf8_lossy(content).lines().next().unwrap_or("another process").to_owned()
 }
 
 impl Target for InBucket {
@@ -121,64 +81,75 @@ impl Target for InBucket {
     }
 
     fn lock(&self) -> Result<Box<dyn Guard>, BackupError> {
-        let etag = self.take()?;
-        let shared = Arc::new(Shared::default());
-        let (target, renewed) = (self.clone(), Arc::clone(&shared));
-        let renew = move || renewed.renew(&target, etag);
+        let shared = Arc::new(Shared { lease: Mutex::new(self.take()?), ends: Mutex::default(), changed: Condvar::new() });
+        let (bucket, renewed) = (Arc::clone(&self.0), Arc::clone(&shared));
+        let renew = move || renewed.renew(&*bucket);
         let thread = thread::Builder::new().name("lock".to_owned()).spawn(renew).map_err(io_at("start", "a thread"))?;
-        Ok(Box::new(Lease { location: self.location(), shared, thread: Some(thread) }))
+        Ok(Box::new(Renewed { location: self.location(), shared, thread: Some(thread) }))
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
-    is_lost: AtomicBool,
+    lease: Mutex<Lease>,
     ends: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Shared {
+    fn lease(&self) -> MutexGuard<'_, Lease> {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Until the end; then the lock is removed.
-    fn renew(&self, target: &InBucket, mut etag: String) {
-        let mut renewed_at = Instant::now();
-        for renewal in 1.. {
+    fn renew(&self, object: &dyn LockObject) {
+        loop {
             let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
             let waited = self.changed.wait_timeout_while(ends, RENEWAL, |ends| !*ends);
             if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                 break;
             }
-            match target.0.put(LOCK, content(renewal), &Condition::Matches(etag.clone())) {
-                Ok(next) => (etag, renewed_at) = (next.unwrap_or_default(), Instant::now()),
-                Err(Error::Changed { .. }) => return self.is_lost.store(true, Ordering::SeqCst),
-                // Others count from the last renewal that they have seen.
-                Err(_) => self.is_lost.store(renewed_at.elapsed() >= ABANDONED, Ordering::SeqCst),
+            // Nobody else changes it, and a request may take long.
+            let mut lease = self.lease().clone();
+            lease.renew(object, Instant::now());
+            let is_taken = matches!(lease.standing(Instant::now()), Standing::Taken(_));
+            *self.lease() = lease;
+            if is_taken {
+                return;
             }
         }
-        if !self.is_lost.load(Ordering::SeqCst) {
-            let _ = target.0.remove(&[LOCK.to_owned()]);
+        if self.lease().standing(Instant::now()) == Standing::Held {
+            let _ = object.remove();
         }
     }
 }
 
 /// A lock that is renewed.
 #[derive(Debug)]
-struct Lease {
+struct Renewed {
     location: String,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Guard for Lease {
+impl Guard for Renewed {
     fn ensure(&self) -> Result<(), BackupError> {
-        if self.shared.is_lost.load(Ordering::SeqCst) {
-            let holder = "another process: this one could not renew its lock".to_owned();
-            return Err(BackupError::Busy { location: self.location.clone(), holder });
+        let location = self.location.clone();
+        match self.shared.lease().standing(Instant::now()) {
+            Standing::Held => Ok(()),
+            Standing::Taken(holder) => Err(BackupError::Busy { location, holder }),
+            Standing::Unsure(since) => {
+                let message = format!(
+                    "the lock could not be renewed for {} s, and another process may take it",
+                    since.as_secs()
+                );
+                Err(Error::Unreachable { location, message }.into())
+            }
         }
-        Ok(())
     }
 }
 
-impl Drop for Lease {
+impl Drop for Renewed {
     fn drop(&mut self) {
         *self.shared.ends.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.changed.notify_all();

@@ -188,7 +188,10 @@ impl Follower {
     }
 
     fn tick(&mut self) -> Result<(), BackupError> {
-        self.guard.ensure()?;
+        match self.guard.ensure() {
+            Err(BackupError::Busy { .. }) => return self.take_again(),
+            sure => sure?,
+        }
         let is_due = self.full.is_none() && self.since_full.is_due();
         let logs = &self.logs;
         let may_differ = |capture: &Capture| {
@@ -339,6 +342,19 @@ impl Follower {
         self.present.removed(&thinned.contents);
         self.lag.backups += 1;
         Ok(Some(taken))
+    }
+
+    /// Another process had the target, as this one did not reach it, and what is there may have
+    /// changed: once the lock is free, everything begins anew.
+    fn take_again(&mut self) -> Result<(), BackupError> {
+        if self.full.is_some() {
+            // It has no lock, either.
+            let _ = self.end_full();
+        }
+        self.previous = None;
+        self.guard = self.target.lock()?.into();
+        self.present = Present::of(&*self.target)?;
+        self.begin_again()
     }
 
     /// Another run, which begins with a full backup.

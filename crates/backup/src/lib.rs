@@ -12,6 +12,7 @@ mod directory;
 mod error;
 mod files;
 mod follow;
+mod lease;
 mod list;
 mod manifest;
 mod restore;

@@ -148,7 +148,7 @@ fn follow(
                 progress.draw(&lag_text(&follower));
             }
             // The target may come back, and until then nothing is lost but time.
-            Err(error @ (BackupError::Io { .. } | BackupError::Remote(_) | BackupError::Outrun)) => {
+            Err(error) if may_pass(&error) => {
                 if !std::mem::replace(&mut failing, true) {
                     progress.line(&format!("not up to date: {:#}; trying again", anyhow::Error::from(error)));
                 }
@@ -168,6 +168,14 @@ fn follow(
         lag.longest.as_millis()
     ));
     Ok(Exit::Ok)
+}
+
+/// Of one that follows: another process that has the target took it while it could not be reached.
+fn may_pass(error: &BackupError) -> bool {
+    matches!(
+        error,
+        BackupError::Io { .. } | BackupError::Remote(_) | BackupError::Outrun | BackupError::Busy { .. }
+    )
 }
 
 fn lag_text(follower: &Follower) -> String {
