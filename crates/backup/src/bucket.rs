@@ -81,7 +81,8 @@ impl Target for InBucket {
     }
 
     fn lock(&self) -> Result<Box<dyn Guard>, BackupError> {
-        let shared = Arc::new(Shared { lease: Mutex::new(self.take()?), ends: Mutex::default(), changed: Condvar::new() });
+        let shared =
+            Arc::new(Shared { lease: Mutex::new(self.take()?), ends: Mutex::default(), changed: Condvar::new() });
         let (bucket, renewed) = (Arc::clone(&self.0), Arc::clone(&shared));
         let renew = move || renewed.renew(&*bucket);
         let thread = thread::Builder::new().name("lock".to_owned()).spawn(renew).map_err(io_at("start", "a thread"))?;
@@ -139,10 +140,8 @@ impl Guard for Renewed {
             Standing::Held => Ok(()),
             Standing::Taken(holder) => Err(BackupError::Busy { location, holder }),
             Standing::Unsure(since) => {
-                let message = format!(
-                    "the lock could not be renewed for {} s, and another process may take it",
-                    since.as_secs()
-                );
+                let message =
+                    format!("the lock could not be renewed for {} s, and another process may take it", since.as_secs());
                 Err(Error::Unreachable { location, message }.into())
             }
         }

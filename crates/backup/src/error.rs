@@ -56,6 +56,15 @@ pub enum BackupError {
     /// What was restored is not what was written.
     #[error("{}", found(.0))]
     DamagedContents(Vec<shoal_store::Damage>),
+    /// What was copied was let go before all of it was in the target.
+    #[error(
+        "the target is slow or does not answer, and what the server wrote meanwhile was about to fill its disk: the copy \
+         was given up"
+    )]
+    LetGo,
+    /// Of one that follows.
+    #[error("a full backup failed and is made later; changes are in the target all the same")]
+    Full(#[source] Box<BackupError>),
     /// The server changes more than can be copied.
     #[error("objects were deleted faster than they could be copied; try again when the server is less busy")]
     Outrun,

@@ -10,17 +10,18 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use shoal_store::{Capture, CaptureSource, Content, ContentKey, LogPosition, StoreError};
+use shoal_store::{Capture, CaptureSource, Content, ContentKey, DatabaseView, IsKnown, LogPosition, StoreError};
 
 use crate::error::io_at;
 use crate::files::{SmallFile, read_from, read_open, small_files};
-use crate::manifest::{Origin, claim, ensure_outside, id_at, now_ms};
+use crate::manifest::{MARKER, Origin, claim, ensure_outside, id_at, now_ms};
+use crate::pin::{LOG_BYTES, Loan, LogWatch, Pin};
 use crate::run::Run;
 use crate::take::{Draft, Taken};
 use crate::target::{Guard, Held, Target};
 use crate::thin::Thinned;
 use crate::tick::{About, Change, Pages, Tick};
-use crate::transfer::{Captured, Present, one};
+use crate::transfer::{Captured, Present};
 use crate::{BackupError, Progress};
 
 /// A log of this many frames (8 MiB) is moved into its file: half of what a server lets it have, so
@@ -29,6 +30,9 @@ const LONG_LOG: u32 = 2048;
 
 /// The next full backup comes when ticks have these bytes, and as many as half of the databases.
 const LEAST_TICK_BYTES: u64 = 64 << 20;
+
+/// Or this time after one that failed.
+const AGAIN: Duration = Duration::from_mins(1);
 
 /// Or after this time, if anything has changed.
 const LONGEST: Duration = Duration::from_hours(1);
@@ -40,6 +44,15 @@ pub struct Follow {
     pub pause: Duration,
     /// Backups that are kept; `None` is all.
     pub keep: Option<usize>,
+    /// What the server's logs may get while the target takes its time; half of the databases, if
+    /// that is more. Then what was captured is let go, and a full backup begins everything again.
+    pub log_bytes: u64,
+}
+
+impl Default for Follow {
+    fn default() -> Self {
+        Self { pause: Duration::from_millis(300), keep: None, log_bytes: LOG_BYTES }
+    }
 }
 
 /// How much is lost at most if everything ends now.
@@ -59,6 +72,7 @@ pub struct Lag {
 #[derive(Debug)]
 pub struct Follower {
     source: CaptureSource,
+    watch: LogWatch,
     target: Arc<dyn Target>,
     guard: Arc<dyn Guard>,
     options: Follow,
@@ -70,10 +84,11 @@ pub struct Follower {
     files: BTreeMap<String, SmallFile>,
     snapshot: Option<SmallFile>,
     /// The last tick's, until the next one has been read.
-    previous: Option<Capture>,
+    previous: Option<Pin>,
     previous_at: Instant,
     logs: BTreeMap<&'static str, FollowedLog>,
     full: Option<JoinHandle<Result<(Taken, Thinned), BackupError>>>,
+    full_capture: Option<Loan>,
     since_full: SinceFull,
     lag: Lag,
 }
@@ -89,6 +104,7 @@ struct Named {
 #[derive(Debug)]
 struct FollowedLog {
     position: LogPosition,
+    page_bytes: u32,
     page_count: u32,
     /// Read, and in no tick yet.
     pages: BTreeMap<u32, Vec<u8>>,
@@ -98,6 +114,7 @@ struct FollowedLog {
 struct SinceFull {
     bytes: u64,
     began: Instant,
+    again_at: Option<Instant>,
     database_bytes: u64,
 }
 
@@ -121,17 +138,18 @@ impl Follower {
         let mut present = Present::of(held)?;
         present.copy_ahead(&source, held, progress)?;
         let (previous_at, run) = (Instant::now(), id_at(now_ms())?);
-        let Captured { mut captures, contents } =
-            present.capture(&source, 2, held, progress, (&|_| true, &|_| false))?;
-        let previous = captures.pop();
-        let full = one(captures);
+        let watch = LogWatch::begin(&source, options.log_bytes)?;
+        let all: (&dyn Fn(&Capture) -> bool, &IsKnown<'_>) = (&|_| true, &|_| false);
+        let Captured { mut captures, contents } = present.capture((&source, &watch), 2, held, progress, all)?;
+        let (previous, full) = (captures.pop(), captures.pop().ok_or(BackupError::Outrun)?);
         let mut follower = Self {
             files: small_files(source.root())?,
-            snapshot: None,
+            snapshot: snapshot_of(&full)?,
             named: Named::of(&contents),
-            logs: full.databases.iter().map(|view| (view.name(), FollowedLog::at(view))).collect(),
-            since_full: SinceFull::of(&full),
+            logs: followed(&full)?,
+            since_full: SinceFull::of(&full)?,
             source,
+            watch,
             target,
             guard,
             options,
@@ -142,9 +160,9 @@ impl Follower {
             previous,
             previous_at,
             full: None,
+            full_capture: None,
             lag: Lag::default(),
         };
-        follower.snapshot = follower.snapshot_of(&full)?;
         follower.start_full(full)?;
         while follower.full.as_ref().is_some_and(|full| !full.is_finished()) {
             follower.tick()?;
@@ -160,14 +178,18 @@ impl Follower {
     ///
     /// # Errors
     /// The data directory's or the target's. A tick that failed may be tried again.
+    /// [`BackupError::Full`] when all that failed is a full backup.
     pub fn turn(&mut self) -> Result<Option<Taken>, BackupError> {
-        let taken = match &self.full {
-            Some(full) if full.is_finished() => self.end_full()?,
-            _ => None,
+        let made = match &self.full {
+            Some(full) if full.is_finished() => self.end_full(),
+            _ => Ok(None),
         };
+        if made.is_err() {
+            self.since_full.again_at = Some(Instant::now() + AGAIN);
+        }
         self.tick()?;
         thread::sleep(self.options.pause);
-        Ok(taken)
+        made.map_err(|error| BackupError::Full(Box::new(error)))
     }
 
     /// What was lost at most until now.
@@ -195,26 +217,30 @@ impl Follower {
         let is_due = self.full.is_none() && self.since_full.is_due();
         let logs = &self.logs;
         let may_differ = |capture: &Capture| {
-            let has_contents = |view: &&shoal_store::DatabaseView| matches!(view.name(), "objects.db" | "telemetry.db");
-            let differs = |view: &shoal_store::DatabaseView| {
+            let has_contents = |view: &&DatabaseView| matches!(view.name(), "objects.db" | "telemetry.db");
+            let differs = |view: &DatabaseView| {
                 logs.get(view.name()).is_none_or(|log| log.position != view.position() || !log.pages.is_empty())
             };
             capture.databases.iter().filter(has_contents).any(differs)
         };
-        if self.previous.is_none() {
+        if !self.previous.as_ref().is_some_and(Pin::is_held) {
             return self.begin_again();
         }
         // What is acknowledged from here on may not be in it.
         let at = Instant::now();
         let copies = if is_due { 2 } else { 1 };
         let (named, held) = (&self.named, Held { target: &*self.target, guard: &*self.guard });
-        let asks: (&dyn Fn(&Capture) -> bool, &shoal_store::IsKnown<'_>) = (&may_differ, &|key| named.has(key));
-        let Captured { mut captures, contents } =
-            self.present.capture(&self.source, copies, &held, &mut |_| {}, asks)?;
+        let asks: (&dyn Fn(&Capture) -> bool, &IsKnown<'_>) = (&may_differ, &|key| named.has(key));
+        let source = (&self.source, &self.watch);
+        let Captured { mut captures, contents } = self.present.capture(source, copies, &held, &mut |_| {}, asks)?;
         let next = captures.pop().ok_or(BackupError::Outrun)?;
+        // Until now it has kept what is read.
+        if !self.previous.as_ref().is_some_and(Pin::is_held) {
+            return self.begin_again();
+        }
         match self.follow_logs(&next) {
             // The logs were begun again without us (the server was started, say).
-            Err(StoreError::Corrupt { .. }) => return self.begin_again(),
+            Err(BackupError::Store(StoreError::Corrupt { .. })) => return self.begin_again(),
             followed => followed?,
         }
         self.write(&next, &contents)?;
@@ -222,40 +248,35 @@ impl Follower {
         self.lag.longest = self.lag.longest.max(lasted);
         (self.previous, self.previous_at) = (Some(next), at);
         if let Some(full) = captures.pop() {
-            self.since_full = SinceFull::of(&full);
+            self.since_full = SinceFull::of(&full)?;
             self.start_full(full)?;
         }
         self.renew()
     }
 
-    fn follow_logs(&mut self, next: &Capture) -> Result<(), StoreError> {
-        for view in &next.databases {
-            if let Some(log) = self.logs.get_mut(view.name()) {
-                log.follow(view)?;
-            }
-        }
-        Ok(())
+    fn follow_logs(&mut self, next: &Pin) -> Result<(), BackupError> {
+        let logs = &mut self.logs;
+        next.with(|next| follow_all(logs, next))
     }
 
-    fn write(&mut self, next: &Capture, contents: &[Content]) -> Result<(), BackupError> {
+    fn write(&mut self, next: &Pin, contents: &[Content]) -> Result<(), BackupError> {
         let mut tick = Tick { contents: contents.iter().map(Content::name).collect(), ..Tick::default() };
-        let (files, snapshot) = (small_files(self.source.root())?, self.snapshot_of(next)?);
+        let (files, snapshot) = (small_files(self.source.root())?, snapshot_of(next)?);
         tick.files = self.changed_files(&files)?;
         if snapshot != self.snapshot {
-            tick.files.extend(snapshot_change(next)?);
+            tick.files.extend(next.with(snapshot_change)?);
         }
+        let jobs_running = next.with(Capture::jobs_running)?;
         // Moved, and back if the tick cannot be written.
-        for view in &next.databases {
-            let Some(log) = self.logs.get_mut(view.name()) else { continue };
-            let pages = std::mem::take(&mut log.pages);
-            let name = view.name().to_owned();
-            tick.databases.push(Pages { name, page_bytes: view.page_bytes(), page_count: log.page_count, pages });
+        for (name, log) in &mut self.logs {
+            let (name, pages) = ((*name).to_owned(), std::mem::take(&mut log.pages));
+            tick.databases.push(Pages { name, page_bytes: log.page_bytes, page_count: log.page_count, pages });
         }
         if tick.is_empty() {
             return Ok(());
         }
         let number = self.number + 1;
-        tick.about = About { run: self.run.clone(), number, taken_ms: now_ms(), jobs_running: next.jobs_running()? };
+        tick.about = About { run: self.run.clone(), number, taken_ms: now_ms(), jobs_running };
         let bytes = tick.encode();
         let held = Held { target: &*self.target, guard: &*self.guard };
         if let Err(error) = held.put(&Run::name(&self.run, number), &bytes) {
@@ -295,36 +316,31 @@ impl Follower {
         Ok(changes)
     }
 
-    fn snapshot_of(&self, capture: &Capture) -> Result<Option<SmallFile>, BackupError> {
-        let about = capture.snapshot.as_ref().map(std::fs::File::metadata).transpose();
-        Ok(about.map_err(io_at("read", "shoal.snapshot"))?.map(|about| SmallFile::of(&about)))
-    }
-
     /// Logs that have become long are moved into their files.
     fn renew(&mut self) -> Result<(), BackupError> {
-        let is_long = |capture: &Capture| capture.databases.iter().any(|view| view.log_frames() >= LONG_LOG);
-        // A full backup keeps them anyway.
-        if self.full.is_some() || !self.previous.as_ref().is_some_and(is_long) {
+        // A full backup keeps them anyway, as long as it reads.
+        let is_kept = self.full_capture.as_ref().is_some_and(Loan::is_held);
+        if is_kept || !self.previous.as_ref().is_some_and(|it| it.longest_log() >= LONG_LOG) {
             return Ok(());
         }
-        let Some(previous) = self.previous.take() else { return Ok(()) };
+        // One that was let go is missed at the next tick.
+        let Some(previous) = self.previous.take().and_then(Pin::into_inner) else { return Ok(()) };
         let logs = &mut self.logs;
-        let follow = |_: &Capture, last: &Capture| {
-            last.databases.iter().try_for_each(|view| logs.get_mut(view.name()).map_or(Ok(()), |log| log.follow(view)))
-        };
+        let follow = |_: &Capture, last: &Capture| follow_all(logs, last);
         let (next, ()) = self.source.capture_renewed(previous, LONG_LOG / 2, follow)?;
         // What was read under the locks is in no tick yet: the time is counted from the last one.
-        self.previous = Some(next);
+        self.previous = Some(self.watch.pin(next));
         Ok(())
     }
 
-    fn start_full(&mut self, capture: Capture) -> Result<(), BackupError> {
+    fn start_full(&mut self, capture: Pin) -> Result<(), BackupError> {
         let draft = Draft {
             origin: self.origin.clone(),
             taken_ms: now_ms(),
             tick: Some((self.run.clone(), self.number)),
             copied_bytes: std::mem::take(&mut self.present.copied_bytes),
         };
+        self.full_capture = Some(capture.loan());
         let (root, keep, contents) = (self.source.root().to_owned(), self.options.keep, self.present.names());
         let (target, guard) = (Arc::clone(&self.target), Arc::clone(&self.guard));
         let make = move || {
@@ -364,16 +380,21 @@ impl Follower {
         }
         self.previous = None;
         let at = Instant::now();
+        // Nothing is captured for a target that does not answer, and the server can begin its logs
+        // again.
+        self.target.read(MARKER)?;
+        self.source.move_logs()?;
         let held = Held { target: &*self.target, guard: &*self.guard };
-        let asks: (&dyn Fn(&Capture) -> bool, &shoal_store::IsKnown<'_>) = (&|_| true, &|_| false);
-        let Captured { mut captures, contents } = self.present.capture(&self.source, 2, &held, &mut |_| {}, asks)?;
-        let (next, full) = (captures.pop(), one(captures));
+        let all: (&dyn Fn(&Capture) -> bool, &IsKnown<'_>) = (&|_| true, &|_| false);
+        let source = (&self.source, &self.watch);
+        let Captured { mut captures, contents } = self.present.capture(source, 2, &held, &mut |_| {}, all)?;
+        let (next, full) = (captures.pop(), captures.pop().ok_or(BackupError::Outrun)?);
         (self.run, self.number) = (id_at(now_ms())?, 0);
         self.named = Named::of(&contents);
-        self.logs = full.databases.iter().map(|view| (view.name(), FollowedLog::at(view))).collect();
+        self.logs = followed(&full)?;
         self.files = small_files(self.source.root())?;
-        self.snapshot = self.snapshot_of(&full)?;
-        self.since_full = SinceFull::of(&full);
+        self.snapshot = snapshot_of(&full)?;
+        self.since_full = SinceFull::of(&full)?;
         self.start_full(full)?;
         // Ticks of this run count from its backup on.
         self.end_full()?;
@@ -409,28 +430,48 @@ impl Named {
 }
 
 impl FollowedLog {
-    fn at(view: &shoal_store::DatabaseView) -> Self {
-        Self { position: view.position(), page_count: view.page_count(), pages: BTreeMap::new() }
+    fn at(view: &DatabaseView) -> Self {
+        let (page_bytes, page_count) = (view.page_bytes(), view.page_count());
+        Self { position: view.position(), page_bytes, page_count, pages: BTreeMap::new() }
     }
 
-    fn follow(&mut self, view: &shoal_store::DatabaseView) -> Result<(), StoreError> {
+    fn follow(&mut self, view: &DatabaseView) -> Result<(), StoreError> {
         self.pages.extend(view.changes(&self.position)?);
         self.pages.retain(|page, _| *page <= view.page_count());
-        (self.position, self.page_count) = (view.position(), view.page_count());
+        (self.position, self.page_bytes, self.page_count) = (view.position(), view.page_bytes(), view.page_count());
         Ok(())
     }
 }
 
 impl SinceFull {
-    fn of(capture: &Capture) -> Self {
-        let database_bytes = capture.databases.iter().map(shoal_store::DatabaseView::bytes).sum();
-        Self { bytes: 0, began: Instant::now(), database_bytes }
+    fn of(capture: &Pin) -> Result<Self, BackupError> {
+        let bytes = |it: &Capture| Ok::<_, StoreError>(it.databases.iter().map(DatabaseView::bytes).sum());
+        Ok(Self { bytes: 0, began: Instant::now(), again_at: None, database_bytes: capture.with(bytes)? })
     }
 
     fn is_due(&self) -> bool {
         let enough = LEAST_TICK_BYTES.max(self.database_bytes / 2);
-        self.bytes >= enough || (self.bytes > 0 && self.began.elapsed() >= LONGEST)
+        let is_again = self.again_at.is_some_and(|at| Instant::now() >= at);
+        is_again || self.bytes >= enough || (self.bytes > 0 && self.began.elapsed() >= LONGEST)
     }
+}
+
+/// The logs of a capture, read up to it.
+fn followed(capture: &Pin) -> Result<BTreeMap<&'static str, FollowedLog>, BackupError> {
+    let logs = |it: &Capture| it.databases.iter().map(|view| (view.name(), FollowedLog::at(view))).collect();
+    capture.with(|it| Ok::<_, StoreError>(logs(it)))
+}
+
+fn follow_all(logs: &mut BTreeMap<&'static str, FollowedLog>, next: &Capture) -> Result<(), StoreError> {
+    next.databases.iter().try_for_each(|view| logs.get_mut(view.name()).map_or(Ok(()), |log| log.follow(view)))
+}
+
+fn snapshot_of(capture: &Pin) -> Result<Option<SmallFile>, BackupError> {
+    let about = capture.with(|it| {
+        let about = it.snapshot.as_ref().map(std::fs::File::metadata).transpose();
+        about.map_err(io_at("read", "shoal.snapshot"))
+    })?;
+    Ok(about.map(|about| SmallFile::of(&about)))
 }
 
 fn snapshot_change(capture: &Capture) -> Result<Option<Change>, BackupError> {

@@ -15,6 +15,7 @@ mod follow;
 mod lease;
 mod list;
 mod manifest;
+mod pin;
 mod restore;
 mod run;
 mod take;

@@ -1,16 +1,18 @@
 //! One backup.
 
+use std::fs::File;
 use std::path::Path;
 
-use shoal_store::{Capture, CaptureSource};
+use shoal_store::{Capture, CaptureSource, IsKnown, StoreError};
 
 use crate::chunks::{CHUNK_BYTES, Image, Packer};
 use crate::error::io_at;
 use crate::files::{SmallFile, read_from, read_open, small_files};
 use crate::manifest::{Details, FORMAT, Head, Heads, Origin, Skipped, claim, ensure_outside, id_at, now_ms};
+use crate::pin::{LOG_BYTES, LogWatch, Pin};
 use crate::target::{Held, Target};
 use crate::thin::{Thinned, thin};
-use crate::transfer::{Present, one};
+use crate::transfer::Present;
 use crate::{BackupError, Progress, Step};
 
 /// Database pages are copied with this mode.
@@ -44,8 +46,10 @@ pub fn back_up(
     claim(target, &origin)?;
     let mut present = Present::of(target)?;
     present.copy_ahead(source, target, progress)?;
-    let captured = present.capture(source, 1, target, progress, (&|_| true, &|_| false))?;
-    let capture = one(captured.captures);
+    let watch = LogWatch::begin(source, LOG_BYTES)?;
+    let asks: (&dyn Fn(&Capture) -> bool, &IsKnown<'_>) = (&|_| true, &|_| false);
+    let mut captures = present.capture((source, &watch), 1, target, progress, asks)?.captures;
+    let capture = captures.pop().ok_or(BackupError::Outrun)?;
     let taken_ms = now_ms();
     let draft = Draft { origin, taken_ms, tick: None, copied_bytes: present.copied_bytes };
     Ok(draft.make(source.root(), capture, target, keep, present.names(), progress)?.0)
@@ -65,7 +69,7 @@ impl Draft {
     pub(crate) fn make(
         self,
         root: &Path,
-        capture: Capture,
+        capture: Pin,
         target: &Held<'_>,
         keep: Option<usize>,
         contents: Vec<String>,
@@ -83,7 +87,7 @@ impl Draft {
     fn write(
         self,
         root: &Path,
-        mut capture: Capture,
+        capture: Pin,
         previous: Option<&Head>,
         target: &dyn Target,
         progress: &mut Progress<'_>,
@@ -92,13 +96,16 @@ impl Draft {
         // A damaged one costs space, no more.
         let previous = previous.and_then(|head| head.read_details(target).ok());
         let mut packer = Packer::after(&id, previous.as_ref(), target);
-        let mut images = small_images(root, &mut capture, &mut packer)?;
-        let contents: Vec<String> = capture.contents(&|_| false)?.iter().map(shoal_store::Content::name).collect();
-        let database_bytes = capture.databases.iter().map(shoal_store::DatabaseView::bytes).sum();
-        let jobs_running = capture.jobs_running()?;
-        for view in &capture.databases {
-            progress(Step::Database(view.name()));
-            images.push(database(view, &mut packer)?);
+        let mut images = small_images(root, &capture, &mut packer)?;
+        let contents: Vec<String> =
+            capture.with(|it| it.contents(&|_| false))?.iter().map(shoal_store::Content::name).collect();
+        let jobs_running = capture.with(Capture::jobs_running)?;
+        let databases: Vec<(&str, u64)> = capture
+            .with(|it| Ok::<_, StoreError>(it.databases.iter().map(|view| (view.name(), view.bytes())).collect()))?;
+        let database_bytes = databases.iter().map(|(_, bytes)| bytes).sum();
+        for (number, (name, _)) in databases.iter().enumerate() {
+            progress(Step::Database(name));
+            images.push(database(&capture, number, &mut packer)?);
         }
         // The server begins its logs again from here on.
         drop(capture);
@@ -120,30 +127,35 @@ impl Draft {
     }
 }
 
-fn small_images(root: &Path, capture: &mut Capture, packer: &mut Packer<'_>) -> Result<Vec<Image>, BackupError> {
+fn small_images(root: &Path, capture: &Pin, packer: &mut Packer<'_>) -> Result<Vec<Image>, BackupError> {
     let mut images = Vec::new();
     for path in small_files(root)?.keys() {
         if let Some((SmallFile { mode, .. }, bytes)) = read_from(&root.join(path), 0)? {
             images.push(packer.image(path, mode, &bytes)?);
         }
     }
-    if let Some(snapshot) = &mut capture.snapshot {
-        let (about, bytes) = read_open(snapshot, 0).map_err(io_at("read", "shoal.snapshot"))?;
+    let of_snapshot = || io_at("read", "shoal.snapshot");
+    let snapshot = capture.with(|it| it.snapshot.as_ref().map(File::try_clone).transpose().map_err(of_snapshot()))?;
+    if let Some(mut snapshot) = snapshot {
+        let (about, bytes) = read_open(&mut snapshot, 0).map_err(of_snapshot())?;
         images.push(packer.image("shoal.snapshot", about.mode, &bytes)?);
     }
     Ok(images)
 }
 
-fn database(view: &shoal_store::DatabaseView, packer: &mut Packer<'_>) -> Result<Image, BackupError> {
-    let mut pages = view.pages()?;
-    let page_bytes = view.page_bytes() as usize;
+/// Chunk by chunk: between two of them the target may take any time.
+fn database(capture: &Pin, number: usize, packer: &mut Packer<'_>) -> Result<Image, BackupError> {
+    let (path, page_bytes, page_count, mut pages) = capture.with(|it| {
+        let view = &it.databases[number];
+        Ok::<_, StoreError>((view.name().to_owned(), view.page_bytes() as usize, view.page_count(), view.pages()?))
+    })?;
     let at_once = (CHUNK_BYTES / page_bytes).max(1);
     let (mut chunks, mut buffer) = (Vec::new(), vec![0; at_once * page_bytes]);
-    for first in (1..=view.page_count()).step_by(at_once) {
-        let count = at_once.min((view.page_count() - first + 1) as usize);
+    for first in (1..=page_count).step_by(at_once) {
+        let count = at_once.min((page_count - first + 1) as usize);
         let bytes = &mut buffer[..count * page_bytes];
-        pages.read(first, bytes)?;
+        capture.with(|it| pages.read(&it.databases[number], first, bytes))?;
         chunks.push(packer.add(bytes)?);
     }
-    Ok(Image { path: view.name().to_owned(), mode: DATABASE_MODE, bytes: view.bytes(), chunks })
+    Ok(Image { path, mode: DATABASE_MODE, bytes: u64::from(page_count) * page_bytes as u64, chunks })
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use shoal_store::{Capture, CaptureSource, Content, ContentKey, IsKnown, Opened, StoreError, are_named};
 
+use crate::pin::{LogWatch, Pin};
 use crate::target::Target;
 use crate::{BackupError, Progress, Step};
 
@@ -31,7 +32,7 @@ pub(crate) struct Present {
 /// Captures of one moment, and what their rows name that was not known.
 #[derive(Debug)]
 pub(crate) struct Captured {
-    pub(crate) captures: Vec<Capture>,
+    pub(crate) captures: Vec<Pin>,
     pub(crate) contents: Vec<Content>,
 }
 
@@ -102,9 +103,9 @@ impl Present {
         progress: &mut Progress<'_>,
     ) -> Result<(), BackupError> {
         for _ in 0..3 {
-            let capture = one(source.capture(1, |_| Ok(()))?.0);
-            let missing = capture.contents(&|key| self.has(key))?;
-            drop(capture);
+            let (captures, ()) = source.capture(1, |_| Ok(()))?;
+            let missing = captures[0].contents(&|key| self.has(key))?;
+            drop(captures);
             let count = missing.len();
             self.copy(source.root(), &missing, |content| content.open(source.root()), target, progress)?;
             if count < BATCH {
@@ -118,19 +119,21 @@ impl Present {
     /// is not asked for again. Rows are read only of captures that differ.
     pub(crate) fn capture(
         &mut self,
-        source: &CaptureSource,
+        (source, watch): (&CaptureSource, &LogWatch),
         copies: usize,
         target: &dyn Target,
         progress: &mut Progress<'_>,
         (may_differ, is_known): (&dyn Fn(&Capture) -> bool, &IsKnown<'_>),
     ) -> Result<Captured, BackupError> {
         let root = source.root();
+        let pinned = |captures: Vec<Capture>| captures.into_iter().map(|it| watch.pin(it)).collect();
         for _ in 0..ATTEMPTS {
             let (captures, ()) = source.capture(copies, |_| Ok(()))?;
             if !may_differ(&captures[0]) {
-                return Ok(Captured { captures, contents: Vec::new() });
+                return Ok(Captured { captures: pinned(captures), contents: Vec::new() });
             }
             let contents = captures[0].contents(is_known)?;
+            let captures = pinned(captures);
             let missing: Vec<Content> = contents.iter().filter(|content| !self.has(content.key())).cloned().collect();
             if self.copy(root, &missing, |content| content.open(root), target, progress)? {
                 return Ok(Captured { captures, contents });
@@ -144,6 +147,7 @@ impl Present {
             let opened = opened.collect::<Result<Vec<_>, StoreError>>()?;
             Ok((contents, opened))
         })?;
+        let captures = pinned(captures);
         let (missing, files): (Vec<Content>, Vec<Option<Opened>>) = opened.into_iter().unzip();
         let mut files = files.into_iter();
         let is_whole = self.copy(root, &missing, |_| Ok(files.next().flatten()), target, progress)?;
@@ -173,8 +177,4 @@ impl Present {
 fn object(name: &str) -> Option<u128> {
     let (_, id) = name.strip_prefix("objects/")?.split_once('/')?;
     u128::from_str_radix(id, 16).ok()
-}
-
-pub(crate) fn one(mut captures: Vec<Capture>) -> Capture {
-    captures.pop().expect("one capture was asked for")
 }

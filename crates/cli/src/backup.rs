@@ -93,7 +93,7 @@ pub(crate) fn run(args: &BackupArgs) -> Result<Exit> {
     let keep = args.keep.map(|keep| keep as usize);
     let mut progress = Progress::on_stderr();
     if args.continuous {
-        let options = Follow { pause: Duration::from_millis(args.interval_ms), keep };
+        let options = Follow { pause: Duration::from_millis(args.interval_ms), keep, ..Follow::default() };
         return follow(source, target, options, args.json, &mut progress);
     }
     let taken = back_up(&source, &*target, keep, &mut |step| draw(&mut progress, step));
@@ -147,6 +147,9 @@ fn follow(
                 }
                 progress.draw(&lag_text(&follower));
             }
+            Err(error @ BackupError::Full(_)) => {
+                progress.line(&format!("warning: {:#}", anyhow::Error::from(error)));
+            }
             // The target may come back, and until then nothing is lost but time.
             Err(error) if may_pass(&error) => {
                 if !std::mem::replace(&mut failing, true) {
@@ -174,7 +177,11 @@ fn follow(
 fn may_pass(error: &BackupError) -> bool {
     matches!(
         error,
-        BackupError::Io { .. } | BackupError::Remote(_) | BackupError::Outrun | BackupError::Busy { .. }
+        BackupError::Io { .. }
+            | BackupError::Remote(_)
+            | BackupError::Outrun
+            | BackupError::LetGo
+            | BackupError::Busy { .. }
     )
 }
 

@@ -8,5 +8,5 @@ mod view;
 mod wal;
 
 pub use contents::{Content, ContentKey, IsKnown, Opened, are_named, contents_of, jobs_running};
-pub use source::{Capture, CaptureSource, id_of, is_left_out, make_another};
+pub use source::{Capture, CaptureSource, Logs, id_of, is_left_out, make_another};
 pub use view::{DatabaseView, LogPosition, Pages};

@@ -80,7 +80,7 @@ mod memory_trials;
 
 pub use buckets::BucketMeta;
 pub use capture::{
-    Capture, CaptureSource, Content, ContentKey, DatabaseView, IsKnown, LogPosition, Opened, Pages, are_named,
+    Capture, CaptureSource, Content, ContentKey, DatabaseView, IsKnown, LogPosition, Logs, Opened, Pages, are_named,
     contents_of, id_of, is_left_out, jobs_running, make_another,
 };
 pub use creator_rows::CreatorRows;

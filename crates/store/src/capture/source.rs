@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::view::DatabaseView;
-use super::wal::IndexHeader;
+use super::view::{DatabaseView, LogPosition};
+use super::wal::{FRAME_HEADER, IndexHeader};
 use crate::error::io_at;
 use crate::{DataDir, StoreError, objects, sqlite_journal, telemetry_schema};
 
@@ -42,6 +42,26 @@ pub struct Capture {
     pub databases: Vec<DatabaseView>,
     /// The journal's snapshot as it belongs to the events.
     pub snapshot: Option<File>,
+}
+
+/// The logs of the databases as they are now.
+#[derive(Debug, Clone)]
+pub struct Logs(Vec<(&'static str, Arc<RawFiles>)>);
+
+impl Logs {
+    /// Bytes that they have got since a capture with these positions.
+    pub fn bytes_since(&self, positions: &[(&'static str, LogPosition)]) -> u64 {
+        let since = |(name, position): &(&'static str, LogPosition)| {
+            let (_, raw) = self.0.iter().find(|(other, _)| other == name)?;
+            // It is there twice: a writer that is at work shows by a difference.
+            let mut bytes = [0; 2 * IndexHeader::BYTES];
+            raw.index.read_exact_at(&mut bytes, 0).ok()?;
+            let (first, second) = bytes.split_first_chunk::<{ IndexHeader::BYTES }>()?;
+            let header = IndexHeader::parse(first).filter(|_| first[..] == *second)?;
+            Some(position.frames_until(&header) * (FRAME_HEADER as u64 + u64::from(header.page_bytes)))
+        };
+        positions.iter().filter_map(since).sum()
+    }
 }
 
 #[derive(Debug)]
@@ -113,6 +133,23 @@ impl CaptureSource {
             opened => Some(opened.map_err(io_at("open", &path))?),
         };
         Ok(Capture { databases: views.collect::<Result<_, _>>()?, snapshot })
+    }
+
+    /// Moves the logs into their files as far as nobody reads from them, so that a server begins them
+    /// again.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn move_logs(&self) -> Result<(), StoreError> {
+        let moved = |database: &Followed| {
+            database.writer.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(StoreError::from)
+        };
+        self.databases.iter().try_for_each(moved)
+    }
+
+    /// For a thread that looks after the logs while this one waits.
+    pub fn logs(&self) -> Logs {
+        Logs(self.databases.iter().map(|database| (database.name, Arc::clone(&database.raw))).collect())
     }
 
     /// Moves logs of this many frames or more into their files, so that a server begins them again:

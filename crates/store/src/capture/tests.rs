@@ -49,7 +49,7 @@ fn image(view: &DatabaseView) -> BTreeMap<u32, Vec<u8>> {
     (1..=view.page_count())
         .map(|number| {
             let mut page = vec![0; size];
-            pages.read(number, &mut page).unwrap();
+            pages.read(view, number, &mut page).unwrap();
             (number, page)
         })
         .collect()
@@ -119,7 +119,7 @@ fn what_is_followed_is_what_is_there() {
             if turn % 7 == 0 {
                 assert!(image(index(&next)) == followed, "turn {turn}");
                 let copy = temp.path().join("copy.db");
-                index(&next).pages().unwrap().write_to(&copy).unwrap();
+                index(&next).write_to(&copy).unwrap();
                 let keys = keys(&copy);
                 for number in (0..before).filter(|number| number % 7 != 4) {
                     assert!(keys.binary_search(&format!("k{number:05}")).is_ok(), "turn {turn}: {number} is missing");

@@ -35,11 +35,20 @@ pub struct LogPosition(Position);
 
 /// The pages of a database that its log has, each as of its last frame.
 #[derive(Debug)]
-pub struct Pages<'a> {
-    view: &'a DatabaseView,
+pub struct Pages {
     salts: [u32; 2],
     /// By page number, from 1.
     frames: BTreeMap<u32, u32>,
+}
+
+impl LogPosition {
+    /// Frames that a log has got since, by its index as it is now.
+    pub(super) fn frames_until(&self, now: &IndexHeader) -> u64 {
+        let Self(then) = self;
+        // A log that was begun again has only new ones.
+        let before = if then.salts == now.salts { then.frame } else { 0 };
+        now.last_frame.saturating_sub(before).into()
+    }
 }
 
 impl DatabaseView {
@@ -92,8 +101,8 @@ impl DatabaseView {
     ///
     /// # Errors
     /// I/O.
-    pub fn pages(&self) -> Result<Pages<'_>, StoreError> {
-        let mut pages = Pages { view: self, salts: self.header.salts, frames: BTreeMap::new() };
+    pub fn pages(&self) -> Result<Pages, StoreError> {
+        let mut pages = Pages { salts: self.header.salts, frames: BTreeMap::new() };
         let Some(header) = self.log_header()?.filter(|header| header.salts == self.header.salts) else {
             // All of the log is in the file, and the log was begun again.
             return Ok(pages);
@@ -135,6 +144,21 @@ impl DatabaseView {
         self.frames(&header, start, &mut each)?;
         contents.retain(|page, _| *page <= self.header.pages);
         Ok(contents)
+    }
+
+    /// Writes all of them to a file of their own, for tests and tools.
+    ///
+    /// # Errors
+    /// I/O.
+    pub fn write_to(&self, path: &Path) -> Result<(), StoreError> {
+        let mut pages = self.pages()?;
+        let file = File::create(path).map_err(io_at("create", path))?;
+        let mut page = vec![0; self.header.page_bytes as usize];
+        for number in 1..=self.header.pages {
+            pages.read(self, number, &mut page)?;
+            file.write_all_at(&page, u64::from(number - 1) * page.len() as u64).map_err(io_at("write", path))?;
+        }
+        Ok(())
     }
 
     fn log_path(&self) -> PathBuf {
@@ -196,46 +220,32 @@ impl DatabaseView {
     }
 }
 
-impl Pages<'_> {
-    /// Fills the buffer with whole pages, from this one on.
+impl Pages {
+    /// Fills the buffer with whole pages of the view that they are of, from this one on.
     ///
     /// # Errors
     /// I/O.
-    pub fn read(&mut self, first: u32, buffer: &mut [u8]) -> Result<(), StoreError> {
-        let page_bytes = self.view.header.page_bytes;
-        self.view.read_file(buffer, u64::from(first - 1) * u64::from(page_bytes))?;
+    pub fn read(&mut self, view: &DatabaseView, first: u32, buffer: &mut [u8]) -> Result<(), StoreError> {
+        let page_bytes = view.header.page_bytes;
+        view.read_file(buffer, u64::from(first - 1) * u64::from(page_bytes))?;
         for (page, content) in (first..).zip(buffer.chunks_exact_mut(page_bytes as usize)) {
             let Some(&frame) = self.frames.get(&page) else { continue };
             let at = frame_at(frame, page_bytes);
-            let log = self.view.log.as_ref().ok_or_else(|| lost(self.view.name))?;
+            let log = view.log.as_ref().ok_or_else(|| lost(view.name))?;
             let mut draft = content.to_vec();
-            log.read_exact_at(&mut draft, at + FRAME_HEADER as u64).map_err(|_| lost(self.view.name))?;
+            log.read_exact_at(&mut draft, at + FRAME_HEADER as u64).map_err(|_| lost(view.name))?;
             // A frame's header is written before its page: if it is still the old one, so was the
             // page.
             let mut salts = [0; 8];
-            log.read_exact_at(&mut salts, at + 8).map_err(|_| lost(self.view.name))?;
+            log.read_exact_at(&mut salts, at + 8).map_err(|_| lost(view.name))?;
             let word = |at: usize| u32::from_be_bytes([salts[at], salts[at + 1], salts[at + 2], salts[at + 3]]);
             if [word(0), word(4)] == self.salts {
                 content.copy_from_slice(&draft);
             } else {
                 // The log was begun again, which happens only when all of it is in the file.
                 self.frames.clear();
-                self.view.read_file(content, u64::from(page - 1) * u64::from(page_bytes))?;
+                view.read_file(content, u64::from(page - 1) * u64::from(page_bytes))?;
             }
-        }
-        Ok(())
-    }
-
-    /// Writes all of them to a file of their own, for tests and tools.
-    ///
-    /// # Errors
-    /// I/O.
-    pub fn write_to(mut self, path: &Path) -> Result<(), StoreError> {
-        let file = File::create(path).map_err(io_at("create", path))?;
-        let mut page = vec![0; self.view.header.page_bytes as usize];
-        for number in 1..=self.view.header.pages {
-            self.read(number, &mut page)?;
-            file.write_all_at(&page, u64::from(number - 1) * page.len() as u64).map_err(io_at("write", path))?;
         }
         Ok(())
     }
