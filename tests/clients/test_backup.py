@@ -241,3 +241,35 @@ def test_a_bucket_of_another_server_is_a_target(new_house, store):
         assert refused.returncode == 1 and "refuses these keys" in refused.stderr
     refused = ours.shoal("backup", "list", "s3://b?speed=fast", check=False)
     assert refused.returncode == 2 and "no option `speed`" in refused.stderr
+
+
+def test_a_bucket_that_is_away_for_longer_than_a_lock_lasts(new_house):
+    ours, theirs = new_house(), new_house()
+    theirs.client("s3").create_bucket(Bucket="backups")
+    variables = theirs.variables_for_clients()
+    keys = {name: variables[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    target = f"s3://backups/of/ours?endpoint={variables['AWS_ENDPOINT_URL']}"
+    environment = {**ours.environment, **keys}
+    log = ours.root / "backup.log"
+    with open(log, "wb") as errors:
+        command = ours.command("backup", target, "--continuous")
+        follower = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors)
+    assert follower.stdout.readline()
+    theirs.stop(signal.SIGKILL)
+    ours.client("s3").create_bucket(Bucket="meanwhile")
+    time.sleep(14)
+    theirs.start()
+    eventually(lambda: "the target answers again" in log.read_text(), 60)
+    assert "not up to date" in log.read_text() and "another process" not in log.read_text()
+    ours.client("s3").create_bucket(Bucket="afterwards")
+    follower.terminate()
+    assert follower.wait(60) == 0, log.read_text()
+    (listed,) = json.loads(ours.shoal("backup", "list", target, "--json", env=environment).stdout)
+    assert listed["ticks"] and not listed["damage"], "no second backup was needed"
+    ours.shoal("restore", target, "--data-dir", ours.root / "new", env=environment)
+    other = House(data=ours.root / "new")
+    try:
+        names = [bucket["Name"] for bucket in other.client("s3").list_buckets()["Buckets"]]
+        assert {"meanwhile", "afterwards"} <= set(names)
+    finally:
+        other.close()

@@ -19,7 +19,7 @@ pub struct Listing {
 pub struct Listed {
     /// The backup.
     pub head: Head,
-    /// Ticks that follow it, up to the first that is missing.
+    /// Ticks that follow it, up to one that is missing or damaged.
     pub ticks: u64,
     /// Of which moment it is with them.
     pub until_ms: u64,
@@ -56,7 +56,9 @@ fn with_ticks(target: &dyn Target, head: Head) -> Result<Listed, BackupError> {
     if ticks.last > number {
         match Run::read(target, &Run::name(&run, ticks.last)) {
             Ok(tick) => listed.until_ms = tick.about.taken_ms,
-            Err(error @ BackupError::Damaged { .. }) => listed.damage = Some(error.to_string()),
+            Err(error @ BackupError::Damaged { .. }) => {
+                (listed.ticks, listed.damage) = (listed.ticks - 1, Some(error.to_string()));
+            }
             Err(error) => return Err(error),
         }
     }
