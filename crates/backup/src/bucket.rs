@@ -110,7 +110,7 @@ impl Shared {
             if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                 break;
             }
-            // Nobody else changes it, and a request may take long.
+            // Only this thread changes it, and a request may take long.
             let mut lease = self.lease().clone();
             lease.renew(object, Instant::now());
             let is_taken = matches!(lease.standing(Instant::now()), Standing::Taken(_));

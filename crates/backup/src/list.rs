@@ -37,7 +37,7 @@ pub fn list(target: &dyn Target) -> Result<Listing, BackupError> {
     let mut listing = Listing { whole: Vec::new(), skipped };
     for head in whole {
         let listed = with_ticks(target, head)?;
-        // A thinning that goes on meanwhile removes ticks after the head that they follow.
+        // A thinning at the same time removes ticks after the head that they follow.
         if listed.damage.is_none() || listed.head.is_there(target)? {
             listing.whole.push(listed);
         }

@@ -107,7 +107,7 @@ impl Pin {
 }
 
 impl LogWatch {
-    /// Of the logs of a data directory, each of which may get so many bytes.
+    /// Of the logs of a data directory, which may get this number of bytes.
     pub(crate) fn begin(source: &CaptureSource, log_bytes: u64) -> Result<Self, BackupError> {
         let shared = Arc::new(Shared::default());
         let (watched, logs, root) = (Arc::clone(&shared), source.logs(), source.root().to_owned());

@@ -30,8 +30,8 @@ pub struct Restore {
     pub until_tick: Option<u64>,
     /// Keep what is sound where something is damaged.
     pub accept_damage: bool,
-    /// It takes the place of the data directory that was backed up, whose server is gone: it has its
-    /// id, and what its launchers had started on compute targets is taken up. Otherwise it is a
+    /// It takes the place of the data directory that was backed up, whose server has ended: it has
+    /// its id, and what its launchers had started on compute targets is taken up. Otherwise it is a
     /// copy, which touches nothing of the original's.
     pub take_over: bool,
 }
@@ -99,7 +99,7 @@ pub fn restore(
     Ok(Restored { head, skipped, ticks, until_ms, jobs_running, objects, bytes, damages, is_another })
 }
 
-/// Two servers with one id would end each other's jobs. On other machines nobody can look.
+/// Two servers with one id would end each other's jobs. What is on other machines is not known.
 fn ensure_gone(head: &Head) -> Result<(), BackupError> {
     if !head.origin.is_still_here() {
         return Ok(());

@@ -25,7 +25,7 @@ pub(crate) fn thin(target: &dyn Target, keep: Option<usize>, contents: Vec<Strin
     let surplus = keep.map_or(0, |keep| heads.len().saturating_sub(keep.max(1)));
     let mut backups: Vec<String> = heads.drain(..surplus).map(|head| head.id).collect();
     let Some(oldest) = heads.first().filter(|_| !backups.is_empty()) else { return Ok(Thinned::default()) };
-    // Of damaged ones, the old go, and of the others nothing is lost that somebody may yet save.
+    // Of damaged ones, the old go, and the others keep all that may help to repair them.
     let (gone, stay): (Vec<Skipped>, Vec<Skipped>) = skipped.into_iter().partition(|it| it.id < oldest.id);
     backups.extend(gone.into_iter().map(|it| it.id));
     let (goes, used) = match unused(target, &heads, &stay) {

@@ -71,7 +71,7 @@ fn a_damaged_head_is_left_out() {
     let listing = list(&target).unwrap();
     assert_eq!(listing.whole.iter().map(|it| &it.head).collect::<Vec<_>>(), [&heads[0], &heads[1]]);
     assert_eq!(listing.skipped.iter().map(|it| &it.id).collect::<Vec<_>>(), [&heads[2].id]);
-    // The newest that is whole, and it is said that there is a newer one.
+    // The newest that is whole, and the newer one is reported.
     let restored = bring_back(&target, &temp.path().join("newest"), &Restore::default()).unwrap();
     assert_eq!((&restored.head, &restored.skipped), (&heads[1], &listing.skipped));
     let of = |head: &shoal_backup::Head| Restore { backup: Some(head.id.clone()), ..Restore::default() };

@@ -135,8 +135,8 @@ impl CaptureSource {
         Ok(Capture { databases: views.collect::<Result<_, _>>()?, snapshot })
     }
 
-    /// Moves the logs into their files as far as nobody reads from them, so that a server begins them
-    /// again.
+    /// Moves the logs into their files, up to what is still read from them, so that a server begins
+    /// them again.
     ///
     /// # Errors
     /// SQLite's.
@@ -281,8 +281,8 @@ pub fn id_of(root: &Path) -> Result<String, StoreError> {
     Ok(fs::read_to_string(&path).map_err(io_at("read", &path))?.trim().to_owned())
 }
 
-/// Makes a data directory that is a copy another one: it gets an id of its own, and nothing by which
-/// a launcher would find what was started for the original, or end it. Of each attempt the server's
+/// Makes a copy of a data directory another one: it gets an id of its own, and loses all by which a
+/// launcher would find what was started for the original, or end it. Of each attempt the server's
 /// own plan remains.
 ///
 /// # Errors
