@@ -320,7 +320,7 @@ impl Follower {
     fn renew(&mut self) -> Result<(), BackupError> {
         // A full backup keeps them anyway, as long as it reads.
         let is_kept = self.full_capture.as_ref().is_some_and(Loan::is_held);
-        if is_kept || !self.previous.as_ref().is_some_and(|it| it.longest_log() >= LONG_LOG) {
+        if is_kept || self.previous.as_ref().is_none_or(|it| it.longest_log() < LONG_LOG) {
             return Ok(());
         }
         // One that was let go is missed at the next tick.

@@ -159,7 +159,7 @@ impl Head {
                 Ok(Some(head)) => heads.whole.push(head),
                 // One that cannot be used keeps no other from being used.
                 Err(error @ (BackupError::Damaged { .. } | BackupError::Unusable { .. } | BackupError::Io { .. })) => {
-                    heads.skipped.push(Skipped { id: id.to_owned(), why: with_sources(&error) })
+                    heads.skipped.push(Skipped { id: id.to_owned(), why: with_sources(&error) });
                 }
                 Err(error) => return Err(error),
             }
