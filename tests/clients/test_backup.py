@@ -244,7 +244,7 @@ def test_a_bucket_of_another_server_is_a_target(new_house, store):
 
 
 def test_a_bucket_that_is_away_for_longer_than_a_lock_lasts(new_house):
-    ours, theirs = new_house(), new_house()
+    ours, theirs = new_house(), new_house(port=free_port())
     theirs.client("s3").create_bucket(Bucket="backups")
     variables = theirs.variables_for_clients()
     keys = {name: variables[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
