@@ -4,6 +4,7 @@ again. What they compute there is shown by the tests that run with SHOAL_TEST_TA
 
 import hashlib
 import signal
+import time
 
 import pytest
 import slurm_cluster
@@ -146,6 +147,27 @@ def test_a_server_that_was_killed_finds_its_jobs(jobs, cluster):
         eventually(lambda touch=touch: jobs.house.shoal(*touch, check=False).returncode == 0)
     jobs.completed(running)
     assert jobs.lines(running) == ["ready", "gone on"]
+
+
+def test_a_restored_copy_ends_nothing_of_the_originals(jobs, cluster):
+    running = slurm(jobs, WAITS)
+    jobs.saying(running, "ready")
+    target, data = jobs.house.root / "backup", jobs.house.root / "copy"
+    jobs.house.shoal("backup", target)
+    jobs.house.shoal("restore", target, "--data-dir", data)
+    refused = jobs.house.shoal("restore", target, "--data-dir", jobs.house.root / "second", "--take-over", check=False)
+    assert refused.returncode == 1 and "is still here" in refused.stderr
+    before = queue(cluster)
+    copy = House("--silence-s", "1", data=data)
+    try:
+        assert "restored from a backup" in Jobs(copy).failed(running)
+        # What it had started, too, is ended when it ends.
+        time.sleep(2)
+    finally:
+        copy.stop()
+    assert queue(cluster) == before
+    assert jobs.describe(running)["SecondaryStatus"] == "Training"
+    jobs.house.shoal("jobs", "stop", running, "--yes", check=False)
 
 
 def test_a_controller_that_is_gone_delays_and_fails_nothing(jobs, cluster):
