@@ -170,6 +170,22 @@ def test_a_restored_copy_ends_nothing_of_the_originals(jobs, cluster):
     jobs.house.shoal("jobs", "stop", running, "--yes", check=False)
 
 
+def test_a_server_that_takes_over_has_the_jobs_of_the_lost_one(jobs, cluster):
+    house = jobs.house
+    running = slurm(jobs, "echo ready; until [ -e /tmp/over ]; do sleep 0.1; done; echo continued")
+    jobs.saying(running, "ready")
+    target = house.root / "taken-over"
+    house.shoal("backup", target)
+    house.stop(signal.SIGKILL)
+    house.data.rename(house.root / "lost")
+    house.shoal("restore", target, "--data-dir", house.data, "--take-over")
+    house.start()
+    jobs.connect()
+    house.shoal("jobs", "exec", running, "--rank", "0", "--", "/bin/touch", "/tmp/over")
+    jobs.completed(running)
+    assert jobs.lines(running)[-1] == "continued"
+
+
 def test_a_controller_that_is_gone_delays_and_fails_nothing(jobs, cluster):
     running = slurm(jobs, WAITS)
     jobs.saying(running, "ready")
