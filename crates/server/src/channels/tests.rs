@@ -291,7 +291,9 @@ fn what_a_manifest_names_is_open_to_the_creator_or_refused() {
         of(S3DataType::ManifestFile, "[{\"prefix\": \"s3://bkt/others/\"}, \"1\"]"),
         of(S3DataType::AugmentedManifestFile, &augmented("others/1")),
     ] {
-        assert!(refused.is_err_and(|error| error.contains("s3://bkt/others/1 that the key which created the job may read")));
+        assert!(
+            refused.is_err_and(|error| error.contains("s3://bkt/others/1 that the key which created the job may read"))
+        );
     }
 }
 
