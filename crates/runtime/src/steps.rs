@@ -118,7 +118,8 @@ pub enum Step {
     Park,
     /// Close the connections of agents that were not served: their instance is ended.
     GiveUp,
-    /// End the processes of an allocation and remove its directory.
+    /// End the processes of an allocation and remove its directory. Answers [`Outcome::Delayed`]
+    /// while its scheduler does not answer.
     EndAllocation {
         /// Which.
         allocation: AllocationId,

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt, Wants};
+use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, LauncherExt, Wants};
 use shoal_link::{Limits, Root};
 use shoal_plane::AttemptId;
 use shoal_runtime::{steps::Outcome, warm_pool::AllocationId};
@@ -111,21 +111,37 @@ impl Allocations {
         Outcome::Done
     }
 
-    /// Ends and removes these allocations, each with its number of agents.
-    pub(crate) fn end_allocations(&self, all: &[(AttemptId, u32)]) {
+    /// Ends and removes these allocations, each with its number of agents. Of one that may not have
+    /// ended, as its scheduler does not answer, nothing is removed.
+    ///
+    /// # Errors
+    /// Why the first such one may not have ended.
+    pub(crate) fn end_allocations(&self, all: &[(AttemptId, u32)]) -> Result<(), String> {
+        let mut delayed = None;
+        let mut ended = Vec::with_capacity(all.len());
         for (id, hosts) in all {
-            if let Err(error) = self.launcher.stop(&self.allocation(id, *hosts)) {
-                tracing::error!("{}", describe(&error));
+            match self.launcher.stop(&self.allocation(id, *hosts)) {
+                Ok(()) => ended.push((id, hosts)),
+                Err(error @ LaunchError::Unavailable { .. }) => {
+                    tracing::warn!("{}", describe(&error));
+                    delayed.get_or_insert(describe(&error));
+                }
+                Err(error) => {
+                    tracing::error!("{}", describe(&error));
+                    ended.push((id, hosts));
+                }
             }
         }
+        let all = ended;
         self.sweeps.clear(all.iter().map(|(id, _)| format!("{}-{id}-", self.data_id)));
         for (id, _) in all {
             let dir = run_dir(&self.runs, id);
             if let Err(error) = (self.remove_tree)(&dir) {
                 tracing::error!("{}: {error}", dir.display());
             }
-            warm::release_claims(&self.trees, &AllocationId(id.clone()));
+            warm::release_claims(&self.trees, &AllocationId((*id).clone()));
         }
+        delayed.map_or(Ok(()), Err)
     }
 }
 

@@ -70,7 +70,6 @@ use crate::{
 };
 
 pub(crate) use hold::Holds;
-pub(crate) use identity::ROLE;
 pub(crate) use metrics::read as read_series;
 pub(crate) use named::subject;
 pub(crate) use records::Records;

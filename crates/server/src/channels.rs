@@ -2,6 +2,7 @@
 //! and the tree that is made once for all jobs that read the same objects.
 
 mod listing;
+mod may_read;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -21,7 +22,8 @@ use shoal_wire::{Channel, Distribution, InputMode, RecordWrapper, S3Source, S3Ur
 
 use crate::{error_chain::describe, hex::hex, not_prepared::NotPrepared};
 
-pub(crate) use listing::{ChannelError, MayRead, Streamed, checkpoints_of, may_read, objects_of, streamed_of};
+pub(crate) use listing::{ChannelError, Streamed, checkpoints_of, objects_of, streamed_of};
+pub(crate) use may_read::{MayRead, may_read, may_write};
 
 /// Names of trees that hold objects by id end so.
 const OF_OBJECTS: &str = "-objects";
@@ -69,7 +71,7 @@ impl Trees {
             root,
             objects,
             is_remote: false,
-            may_read: may_read(None),
+            may_read: Arc::new(|_, _| true),
             claims: Arc::default(),
             cancelled: Arc::default(),
         }
@@ -105,6 +107,11 @@ impl Trees {
             Input::Local(path) => path.into(),
             Input::Objects(tree) => self.root.join(&tree.tree),
         }
+    }
+
+    /// Where the objects are.
+    pub(crate) fn objects(&self) -> &Arc<Objects> {
+        &self.objects
     }
 
     /// The list of what is in a tree of objects: a [`ManifestEntry`] in each line.

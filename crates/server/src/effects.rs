@@ -166,7 +166,9 @@ impl Performer {
                 let dir = run_dir(&self.runs, &id);
                 let started = || (1..).take_while(|host| dir.join(format!("agent-{host}.log")).exists()).count();
                 let hosts = hosts.unwrap_or_else(|| u32::try_from(started()).unwrap_or(u32::MAX));
-                self.allocations.end_allocations(&[(id, hosts)]);
+                if let Err(reason) = self.allocations.end_allocations(&[(id, hosts)]) {
+                    return Ok(Outcome::Delayed { reason, has_written: false });
+                }
             }
             Step::Withdraw => {
                 match running.map(|running| running.plan.clone()).map_or_else(|| Plan::read(&dir), |it| Ok(Some(it))) {

@@ -7,3 +7,6 @@ pub(crate) struct Identity {
     /// Twelve digits.
     pub(crate) account: String,
 }
+
+/// The role that callers seem to have assumed: `get_execution_role` of the SDKs wants one.
+pub(crate) const ROLE: &str = "ShoalRole";

@@ -8,10 +8,9 @@ use shoal_s3::{KeyFault, KeyStore, PolicyCaller, Scope};
 use shoal_wire::arn;
 
 use crate::{
-    api::ROLE,
     attempts::{Attempt, Attempts},
     clock::now_ms,
-    identity::Identity,
+    identity::{Identity, ROLE},
     keys::AccessKeys,
     quotas::{Quotas, user_of},
     roles::{self, Roles},
@@ -95,11 +94,7 @@ impl KeyRing {
                 username: None,
                 role: self.roles.policies(&session.role),
             },
-            (Holder::Member, Some(member)) => PolicyCaller {
-                principals: vec![arn::user(account, &member.name)],
-                username: Some(member.name.clone()),
-                role: None,
-            },
+            (Holder::Member, Some(member)) => member.policy_caller(account),
             (Holder::Attempt { id, .. }, _) => {
                 PolicyCaller { principals: vec![arn::assumed_role(account, ROLE, id)], ..PolicyCaller::default() }
             }

@@ -22,7 +22,7 @@ use crate::{
     agent_rules::rule,
     api::component_of,
     attempts::Plan,
-    channels::{Trees, may_read},
+    channels::{Trees, may_read, may_write},
     clock::now_ms,
     file_systems::FileSystems,
     not_prepared::NotPrepared,
@@ -64,7 +64,7 @@ impl Plans {
         let is_remote = self.launcher.is_remote(&placement.nodes);
         let inputs = self.trees.for_agents(is_remote);
         let member = creator.as_deref().map(|creator| self.team.creator(creator));
-        let inputs = inputs.of_reader(may_read(member.clone()));
+        let inputs = inputs.of_reader(may_read(member.clone(), self.trees.objects(), &self.account));
         let find = self.targets.image_finder(placement.node(Host::FIRST));
         let image = find(&*self.images, request).map_err(|error| error.0)?;
         let groups = groups(&request.resources);
@@ -128,7 +128,7 @@ impl Plans {
         // An image with a program of its own sees to it by itself, if that is a toolkit.
         let mirrored = intermediate(request).filter(|_| matches!(program, Program::Script { .. }));
         if let (Some(member), Some(uri)) = (&member, &mirrored)
-            && !member.may_write(&uri.bucket, &uri.prefix)
+            && !may_write(member, self.trees.objects(), &self.account, &uri.bucket, &uri.prefix)
         {
             return Err(format!("the key that created the job may not write its intermediate output to {uri}").into());
         }

@@ -74,7 +74,8 @@ impl PoolPerformer {
             }
             Io::End(instances) => {
                 let all: Vec<_> = instances.into_iter().map(|it| (it.allocation.0, it.hosts)).collect();
-                self.allocations.end_allocations(&all);
+                // What may be left is found by its directory when the server starts again.
+                let _ = self.allocations.end_allocations(&all);
                 None
             }
             // They have steps, or the driver carries it to its machine.

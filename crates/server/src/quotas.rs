@@ -15,7 +15,7 @@ use std::{
 use shoal_plane::{Claim, Limits};
 use shoal_wire::{Error, ErrorCode, KeyRole, PRIORITY_TAG, Tag, tags};
 
-use crate::{api::Caller, team::Member};
+use crate::team::Member;
 use rates::Bucket;
 pub(crate) use space::{Measuring, Space};
 
@@ -125,8 +125,7 @@ impl Quotas {
     /// # Errors
     /// `ResourceLimitExceeded`: no more may be stored for its user. `ValidationException`: its
     /// priority is none, or higher than the user may give.
-    pub(crate) fn claim(&self, tags: &[Tag], caller: &Caller) -> Result<Claim, Error> {
-        let member = caller.member.as_deref();
+    pub(crate) fn claim(&self, tags: &[Tag], member: Option<&Member>) -> Result<Claim, Error> {
         let user = user_of(member);
         let quota = self.options.of(user);
         let logs = self.space(user).log_bytes.zip(quota.log_bytes).filter(|(used, limit)| used >= limit);
@@ -154,24 +153,18 @@ impl Quotas {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::key_ring::Holder;
 
-    fn caller(role: Option<KeyRole>) -> Caller {
-        let member = role.map(|role| {
-            Arc::new(Member {
-                name: "anna".to_owned(),
-                role,
-                access_key_id: "AKIA0".to_owned(),
-                read: None,
-                write: Vec::new(),
-                created_ms: 0,
-                rotated_ms: 0,
-            })
-        });
-        Caller { user_agent: String::new(), holder: Holder::Member, member }
+    fn anna(role: KeyRole) -> Member {
+        Member {
+            name: "anna".to_owned(),
+            role,
+            access_key_id: "AKIA0".to_owned(),
+            read: None,
+            write: Vec::new(),
+            created_ms: 0,
+            rotated_ms: 0,
+        }
     }
 
     fn tag(key: &str, value: &str) -> Tag {
@@ -187,10 +180,10 @@ mod tests {
         };
         let quotas = Quotas::new(options);
         let tags = [tag("team", "vision"), tag("stage", "dev"), tag(PRIORITY_TAG, "5")];
-        let claim = quotas.claim(&tags, &caller(Some(KeyRole::User))).unwrap();
+        let claim = quotas.claim(&tags, Some(&anna(KeyRole::User))).unwrap();
         assert_eq!(claim.user.as_deref(), Some("anna"));
         assert_eq!((claim.priority, claim.tags), (5, vec!["team=vision".to_owned()]));
-        assert_eq!(quotas.claim(&tags, &caller(None)).unwrap().user.as_deref(), Some(OWNER));
+        assert_eq!(quotas.claim(&tags, None).unwrap().user.as_deref(), Some(OWNER));
     }
 
     #[test]
@@ -227,7 +220,7 @@ mod tests {
         let measured = |stored, logs| {
             let space = Space { stored_bytes: Some(stored), log_bytes: Some(logs) };
             *quotas.space.write().unwrap() = [("anna".to_owned(), space)].into();
-            let refused = quotas.claim(&[], &caller(Some(KeyRole::User))).map_err(|error| (error.code, error.message));
+            let refused = quotas.claim(&[], Some(&anna(KeyRole::User))).map_err(|error| (error.code, error.message));
             (quotas.full("anna").is_some(), refused)
         };
         assert!(matches!(measured(99, 9), (false, Ok(_))));
@@ -237,6 +230,6 @@ mod tests {
         );
         let (is_full, refused) = measured(0, 10);
         assert!(!is_full && matches!(refused, Err((ErrorCode::ResourceLimitExceeded, why)) if why.contains("of log")));
-        assert!(quotas.claim(&[], &caller(None)).is_ok(), "the default is not the owner's");
+        assert!(quotas.claim(&[], None).is_ok(), "the default is not the owner's");
     }
 }

@@ -11,10 +11,7 @@ use shoal_wire::{
 };
 
 use super::{Api, Caller, user_id};
-use crate::{clock::now_ms, internal::internal, key_ring::Holder, sessions::Session};
-
-/// The role that callers seem to have assumed: `get_execution_role` of the SDKs wants one.
-pub(crate) const ROLE: &str = "ShoalRole";
+use crate::{clock::now_ms, identity::ROLE, internal::internal, key_ring::Holder, sessions::Session};
 
 /// The id of every role.
 const ROLE_ID: &str = "AROASHOALSHOALSHOAL00";

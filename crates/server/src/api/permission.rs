@@ -19,7 +19,7 @@ use super::{
     resources::found,
 };
 use crate::{
-    identity::Identity,
+    identity::{Identity, ROLE},
     internal::internal,
     key_ring::Holder,
     team::{Access, Member, access, locations},
@@ -125,8 +125,8 @@ impl Caller {
         match (&self.holder, &self.member) {
             (Holder::Member, Some(member)) => arn::user(account, &member.name),
             (Holder::Session(session), _) => arn::assumed_role(account, &session.role, &session.name),
-            (Holder::Attempt { id, .. }, _) => arn::assumed_role(account, super::identity::ROLE, id),
-            (Holder::Owner | Holder::Member, _) => arn::assumed_role(account, super::identity::ROLE, "shoal"),
+            (Holder::Attempt { id, .. }, _) => arn::assumed_role(account, ROLE, id),
+            (Holder::Owner | Holder::Member, _) => arn::assumed_role(account, ROLE, "shoal"),
         }
     }
 }

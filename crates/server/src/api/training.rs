@@ -50,7 +50,7 @@ impl Api {
     ) -> Result<Reply, Error> {
         self.holds.created(&request.name, &caller.user_agent);
         let (rows, admission) = (self.rows.clone(), self.admission.clone());
-        let may_read = may_read(caller.member.clone());
+        let may_read = may_read(caller.member.clone(), &self.admission.objects, &self.identity.account);
         let (request, name_taken) = blocking(move || {
             // A name that is taken is the first complaint, whatever else the request has become
             // unfit for by now.
@@ -68,7 +68,7 @@ impl Api {
         let arn = arn::training_job(&self.identity.region, &self.identity.account, &request.name);
         let uid = random_hex(6).map_err(|error| internal(&error))?;
         let target = self.admission.targets.of(&request.tags, &request.resources)?;
-        let claim = self.quotas.claim(&request.tags, caller)?;
+        let claim = self.quotas.claim(&request.tags, caller.member.as_deref())?;
         let spec = gang_spec(&request, target, claim, self.grace_s);
         let opaque = Opaque::new(uid.clone(), arn.clone(), &request, caller.creator());
         let job = NewJob { name: request.name.clone(), arn: arn.clone(), uid: uid.clone(), creator: caller.creator() };

@@ -39,8 +39,8 @@ impl Api {
         self.holds.created(&request.name, &caller.user_agent);
         let (rows, images) = (self.rows.clone(), self.records.images.clone());
         let (admission, grace_s) = (self.admission.clone(), self.grace_s);
-        let may_read = may_read(caller.member.clone());
-        let claim = self.quotas.claim(&request.tags, caller)?;
+        let may_read = may_read(caller.member.clone(), &self.admission.objects, &self.identity.account);
+        let claim = self.quotas.claim(&request.tags, caller.member.as_deref())?;
         let uid = random_hex(6).map_err(|error| internal(&error))?;
         let (request, uid, spec, name_taken) = blocking(move || {
             let mut request = request;

@@ -1,15 +1,12 @@
 //! Which objects belong to a channel, in which order.
 
-use std::{
-    io::{BufRead, BufReader},
-    sync::Arc,
-};
+use std::io::{BufRead, BufReader};
 
 use serde_json::{Map, Value};
 use shoal_store::{ObjectMeta, Objects, StoreError};
 use shoal_wire::{S3DataType, S3Source, S3Uri};
 
-use crate::team::Member;
+use super::may_read::MayRead;
 
 /// Objects listed per call to the store.
 const PAGE: usize = 1000;
@@ -39,18 +36,6 @@ impl ChannelError {
     /// Whether the objects that the user named are not there (any more).
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Store(StoreError::NoSuchBucket(_) | StoreError::NoSuchKey { .. }))
-    }
-}
-
-/// Whether an object may be read that only a manifest names, which no check of a request sees: by
-/// bucket and key.
-pub(crate) type MayRead = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
-
-/// Of a job that was created with a user's key, or with the owner's.
-pub(crate) fn may_read(creator: Option<Arc<Member>>) -> MayRead {
-    match creator {
-        Some(member) => Arc::new(move |bucket, key| member.may_read(bucket, key)),
-        None => Arc::new(|_, _| true),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The holder of a key, as its row has it.
 
 use serde::{Deserialize, Serialize};
-use shoal_s3::Scope;
+use shoal_s3::{PolicyCaller, Scope};
 use shoal_store::{ResourceKind, ResourceRow};
 use shoal_wire::{KeyRole, KeySummary, S3Uri, arn};
 
@@ -70,6 +70,16 @@ impl Member {
             created_ms: 0,
             rotated_ms: 0,
         }
+    }
+
+    /// Whether the key opens nothing any more.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.access_key_id.is_empty()
+    }
+
+    /// How policies name the holder.
+    pub(crate) fn policy_caller(&self, account: &str) -> PolicyCaller {
+        PolicyCaller { principals: vec![arn::user(account, &self.name)], username: Some(self.name.clone()), role: None }
     }
 
     /// Whether the holder sees and changes own resources only.
