@@ -19,8 +19,8 @@ def issuer(port):
 
 
 @contextlib.contextmanager
-def running(port, callback, patience):
-    """A provider in a process of its own. `patience` is called until it answers."""
+def running(port, callback, eventually):
+    """A provider in a process of its own. `eventually` waits until it answers."""
     process = subprocess.Popen([sys.executable, Path(__file__), str(port), callback], stderr=subprocess.DEVNULL)
 
     def answers():
@@ -29,7 +29,7 @@ def running(port, callback, patience):
             return urllib.request.urlopen(f"{issuer(port)}/.well-known/openid-configuration", timeout=60).status == 200
 
     try:
-        patience(answers)
+        eventually(answers)
         yield
     finally:
         process.kill()

@@ -71,7 +71,7 @@ const REASONS: &[(&str, Lacks)] = &[
 ];
 
 fn installs_packages() -> bool {
-    says("id -u", "0") && runs("command -v apt-get")
+    runs("test $(id -u) = 0 && command -v apt-get")
 }
 
 fn no_user_namespaces(_: &Path) -> bool {

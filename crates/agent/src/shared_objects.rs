@@ -207,6 +207,8 @@ mod tests {
     use hex_simd::AsciiCase;
     use sha2::{Digest, Sha256};
 
+    use std::io::Write as _;
+
     use super::*;
 
     fn open(dir: &Path, run: &str, max_bytes: u64) -> Result<SharedObjects, String> {
@@ -216,7 +218,7 @@ mod tests {
     /// Places an object in an agent's tree; gives how often it was fetched.
     fn place(shared: &SharedObjects, id: &str, content: &[u8], name: &str) -> u32 {
         let count = Cell::new(0);
-        let mut fetch = |to: &mut dyn io::Write| {
+        let mut fetch = |to: &mut File| {
             count.set(count.get() + 1);
             to.write_all(content)?;
             Ok(hex_simd::encode_to_string(Sha256::digest(content), AsciiCase::Lower))
@@ -278,7 +280,7 @@ mod tests {
     fn what_arrives_damaged_is_not_put_there() {
         let dir = tempfile::tempdir().unwrap();
         let shared = open(dir.path(), "a-1", 1 << 20).unwrap();
-        let mut fetch = |to: &mut dyn io::Write| {
+        let mut fetch = |to: &mut File| {
             to.write_all(b"damaged")?;
             Ok("0".repeat(64))
         };

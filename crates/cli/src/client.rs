@@ -164,8 +164,8 @@ impl Client {
         named.map_or_else(|| Self::local(&settings), Ok)
     }
 
-    /// The server of the environment's `AWS_ENDPOINT_URL`, with the environment's keys or those of a
-    /// data directory without a server; `None` where that or keys are not set.
+    /// The server of the environment's `AWS_ENDPOINT_URL`, with the environment's keys or those of
+    /// a data directory without a server; `None` where that or keys are not set.
     ///
     /// # Errors
     /// It is no address of a server.
@@ -176,7 +176,7 @@ impl Client {
             (Some(access_key_id), Some(secret_access_key)) => {
                 Credentials { access_key_id, secret_access_key, session_token: variable("AWS_SESSION_TOKEN") }
             }
-            // The directory of somebody who has a key, and no server.
+            // A directory that has a key and no server.
             _ if !settings.data_dir.join("id").exists() && settings.data_dir.join("keys").exists() => {
                 let AccessKeys { access_key_id, secret_access_key, session_token } = owner_keys(settings)?;
                 Credentials { access_key_id, secret_access_key, session_token }

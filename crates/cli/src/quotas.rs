@@ -27,9 +27,9 @@ pub(crate) fn run(args: &QuotasArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
     let answer = client.sagemaker(LIST_QUOTAS, &json!({}))?;
     if args.json {
-        show_json(&answer)?
+        show_json(&answer)?;
     } else {
-        show(&text(&answer))?
+        show(&text(&answer))?;
     }
     Ok(Exit::Ok)
 }

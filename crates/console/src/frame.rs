@@ -56,7 +56,7 @@ impl PageError {
         Self { status, title: title.to_owned(), text: text.to_owned(), signed_in: true }
     }
 
-    /// The same for somebody who is not signed in.
+    /// The same for a visitor who is not signed in.
     pub(crate) fn at_the_door(self) -> Self {
         Self { signed_in: false, ..self }
     }

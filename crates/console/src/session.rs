@@ -161,7 +161,7 @@ impl Sessions {
         Ok(if is_first { self.begin(&link.access_key_id, now_ms) } else { Err(Refused::Wrong) })
     }
 
-    /// The `Set-Cookie` of a new session for somebody whom a provider has identified.
+    /// The `Set-Cookie` of a new session for a visitor whom a provider has identified.
     pub(crate) fn by_identity(
         &self,
         access_key_id: &str,

@@ -17,7 +17,7 @@ use super::{
     sign_in::{next, with_cookie},
 };
 
-/// How long somebody may take to sign in at the provider, in seconds.
+/// How long a visitor may take to sign in at the provider, in seconds.
 const REQUEST_S: u64 = 10 * 60;
 /// What its proof is good for.
 const LABEL: &str = "console-sign-on:";
@@ -53,7 +53,7 @@ pub struct AuthenticationRequest {
     pub verifier: String,
 }
 
-/// Somebody whom the provider has identified.
+/// A visitor whom the provider has identified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedOn {
     /// Of the key that they have here.
@@ -62,12 +62,12 @@ pub struct SignedOn {
     pub identity: String,
 }
 
-/// Why somebody is not signed on.
+/// Why a visitor is not signed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignOnError {
     /// The provider does not answer, or not as it should.
     Provider(String),
-    /// Its answer is of nobody who has a key here; with a sentence.
+    /// The provider's user has no key here; with a sentence.
     NoKey(String),
 }
 

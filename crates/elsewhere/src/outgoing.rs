@@ -16,7 +16,7 @@ use crate::{Bucket, Error};
 const PARTS_AT_ONCE: usize = 3;
 /// S3 takes 10,000 of them.
 const MAX_PARTS: u64 = 9_000;
-/// Between two looks whether the caller ends.
+/// Between two checks of whether the caller ends.
 const POLL: Duration = Duration::from_millis(50);
 
 /// A content.

@@ -15,7 +15,8 @@
 //! tuning job's whole queue.
 //!
 //! Before all of this, jobs of higher priority go first ([`crate::Claim`]), and of equal priority
-//! those of the user who has used less; quotas hold back what would exceed them ([`crate::quotas`]).
+//! those of the user who has used less; quotas hold back what would exceed
+//! them ([`crate::quotas`]).
 //!
 //! Each compute target has a queue of its own: the head of one reserves nothing of another.
 //!

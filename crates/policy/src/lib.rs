@@ -5,9 +5,10 @@
 //! logic", AWS IAM User Guide). What a document contains is done or refused: it has no operator,
 //! condition key or variable that is not evaluated here. Pure.
 //!
-//! Written here, as translating documents into Cedar's language would leave IAM's own logic (wildcards
-//! in actions, conditions on missing keys, principals of buckets' policies) to be written all the
-//! same, beside 128 crates that take 340 s of processor time to compile and 5 MB of the binary.
+//! Written here, as translating documents into Cedar's language would leave IAM's own logic
+//! (wildcards in actions, conditions on missing keys, principals of buckets' policies) to be
+//! written all the same, beside 128 crates that take 340 s of processor time to compile and 5 MB of
+//! the binary.
 
 mod condition;
 mod document;

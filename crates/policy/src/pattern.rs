@@ -66,7 +66,8 @@ impl Pattern {
         rest.is_some_and(|rest| rest.is_empty() || rest.first() == Some(&Part::One('/')))
     }
 
-    /// Whether the whole text is one of those that it stands for. A variable without a value fits nothing.
+    /// Whether the whole text is one of those that it stands for. A variable without a value fits
+    /// nothing.
     pub(crate) fn fits(&self, text: &str, username: Option<&str>) -> bool {
         let mut parts = Vec::with_capacity(self.0.len());
         for part in &self.0 {

@@ -79,7 +79,7 @@ pub struct Options {
     pub roles: Roles,
     /// How notifications are delivered.
     pub notifications: NotificationOptions,
-    /// Who identifies visitors of the console without keys; `None` is nobody.
+    /// Who identifies visitors of the console without keys, if there is one.
     pub sso: Option<SsoOptions>,
     /// Resolves image names.
     pub images: Arc<dyn Images>,

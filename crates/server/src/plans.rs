@@ -1,6 +1,8 @@
 //! What the agents of an attempt are told: from the request of its training job, and from where and
 //! how far the core has it run.
 
+mod places;
+
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use shoal_launch::Launcher;
@@ -20,7 +22,6 @@ use crate::{
     Builtin, ComputeTargets, Image, Images, NetworkOptions,
     admission::mode_of,
     agent_rules::rule,
-    api::component_of,
     attempts::Plan,
     channels::{Trees, may_read, may_write},
     clock::now_ms,
@@ -30,6 +31,8 @@ use crate::{
     team::Team,
     warm,
 };
+
+use places::{files_of_runs, folder, intermediate, reads, writes};
 
 /// What plans are made from.
 pub(crate) struct Plans {
@@ -352,12 +355,6 @@ fn is_for(channel: &Channel, groups: &[InstanceGroup], host: Host) -> bool {
     of.is_empty() || group_of(groups, host).is_some_and(|group| of.contains(&group.name))
 }
 
-/// Where a script's intermediate output goes, as SageMaker's toolkit has it.
-fn intermediate(request: &CreateTrainingJob) -> Option<S3Uri> {
-    let output = request.script.as_ref()?.output.as_ref()?;
-    Some(arn::output(output, &request.name, "intermediate/"))
-}
-
 fn debug_hook(hook: &DebugHook, job: &str) -> shoal_link::DebugHook {
     shoal_link::DebugHook {
         local_path: hook.local_path.clone(),
@@ -368,43 +365,9 @@ fn debug_hook(hook: &DebugHook, job: &str) -> shoal_link::DebugHook {
     }
 }
 
-/// What a job's temporary keys may write: its output, its checkpoints and its intermediate output.
-fn writes(request: &CreateTrainingJob) -> Vec<(String, String)> {
-    let output = place(&arn::output(&request.output.s3_output_path, &request.name, ""));
-    let others = [request.checkpoint.as_ref().map(|config| config.uri.clone()), intermediate(request)];
-    [output].into_iter().chain(others.iter().flatten().map(folder)).collect()
-}
-
-/// What a job's temporary keys may read: its channels, its checkpoints and its submitted source.
-fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
-    let checkpoints = request.checkpoint.as_ref().map(|config| folder(&config.uri));
-    let source = request.script.as_ref().and_then(|script| script.source.as_ref());
-    let channels = request.channels.iter().filter_map(Channel::s3).map(|source| place(&source.uri));
-    channels.chain(source.map(place)).chain(checkpoints).collect()
-}
-
-/// Where SDK v2's `Run` stores files of the job's run and of its own trial component: a folder
-/// of the default bucket, unless the program gives another one.
-fn files_of_runs(request: &CreateTrainingJob, region: &str, account: &str) -> Vec<(String, String)> {
-    let Some(config) = &request.experiment else { return Vec::new() };
-    let components = [config.run_name.as_ref().map(|run| run.to_lowercase()), Some(component_of(&request.name))];
-    let bucket = format!("sagemaker-{region}-{account}");
-    let folder = |component| (bucket.clone(), format!("trial-component-artifacts/{component}/"));
-    components.into_iter().flatten().map(folder).collect()
-}
-
 /// The metric that a tuning job looks at, in the request of its trial.
 fn objective(request: &CreateTrainingJob) -> Option<String> {
     request.hyperparameters.get(OBJECTIVE_HYPERPARAMETER).cloned()
-}
-
-fn place(uri: &S3Uri) -> (String, String) {
-    (uri.bucket.clone(), uri.prefix.clone())
-}
-
-/// S3 bucket and prefix of a checkpoint location, whether or not it has a `/` at its end.
-fn folder(uri: &S3Uri) -> (String, String) {
-    (uri.bucket.clone(), uri.folder())
 }
 
 #[cfg(test)]

@@ -204,7 +204,7 @@ mod tests {
             (None, None, "1001", Err("a whole number from -1000 to 1000")),
             (None, None, "high", Err("a whole number from -1000 to 1000")),
         ] {
-            let claim = quotas(most).claim(&[tag(PRIORITY_TAG, value)], &caller(role));
+            let claim = quotas(most).claim(&[tag(PRIORITY_TAG, value)], role.map(anna).as_ref());
             match (claim, expected) {
                 (Ok(claim), Ok(priority)) => assert_eq!(claim.priority, priority),
                 (Err(error), Err(why)) => assert!(error.message.contains(why), "{}", error.message),

@@ -1,5 +1,5 @@
-//! Roles that the owner has declared, with their policies. Where none is declared, every role's name
-//! stands for the one account, and nothing narrows who assumes it.
+//! Roles that the owner has declared, with their policies. Where none is declared, every role's
+//! name stands for the one account, and nothing narrows who assumes it.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -105,7 +105,7 @@ impl Provider {
         let url = format!("{}/.well-known/openid-configuration", self.options.issuer.trim_end_matches('/'));
         let metadata: Metadata = self.answer(self.agent.get(&url).call(), "its description")?;
         if metadata.issuer != self.options.issuer {
-            let why = format!("it calls itself {:?}: set sso_issuer to exactly that", metadata.issuer);
+            let why = format!("it calls itself '{}': set sso_issuer to exactly that", metadata.issuer);
             return Err(self.fault(&why));
         }
         let endpoints = [Some(&metadata.token_endpoint), metadata.userinfo_endpoint.as_ref()];
@@ -152,7 +152,7 @@ impl Provider {
             let info = self.agent.get(url).header("authorization", &header).call();
             let info: Map<String, Value> = self.answer(info, "its user information")?;
             if info.get("sub") != claims.get("sub") {
-                return Err(self.fault("its user information is of somebody else"));
+                return Err(self.fault("its user information is of another user"));
             }
             claims.extend(info);
         }
@@ -207,8 +207,8 @@ impl Provider {
         let body = body.map_err(|error| self.fault(&format!("{what}: {error}")))?;
         if !answer.status().is_success() {
             // Only the two members that are for people: the others may have secrets.
-            let said: Map<String, Value> = serde_json::from_slice(&body).unwrap_or_default();
-            let words = ["error", "error_description"].map(|name| said.get(name).and_then(Value::as_str));
+            let body: Map<String, Value> = serde_json::from_slice(&body).unwrap_or_default();
+            let words = ["error", "error_description"].map(|name| body.get(name).and_then(Value::as_str));
             let words = Vec::from_iter(words.into_iter().flatten()).join(": ");
             return Err(self.fault(&format!("{what} answered {}: {words}", answer.status())));
         }

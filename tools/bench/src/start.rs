@@ -56,7 +56,7 @@ pub(crate) struct StartArgs {
     /// A Python with `ray[train]`: measures the first line of its worker, too, in turns with ours.
     #[arg(long, value_name = "PYTHON")]
     peer: Option<PathBuf>,
-    /// Seconds of a clean build that somebody has measured, for the report.
+    /// Seconds of a clean build that a person has measured, for the report.
     #[arg(long, value_name = "SECONDS")]
     build_s: Option<f64>,
     /// Puts the section in this file, too.

@@ -34,7 +34,7 @@ pub(crate) struct Target {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scheduler {
     Slurm(SlurmOptions),
-    Kubernetes(KubernetesOptions),
+    Kubernetes(Box<KubernetesOptions>),
 }
 
 impl Scheduler {

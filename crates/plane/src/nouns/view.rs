@@ -96,8 +96,8 @@ pub struct RuleEvaluation {
 pub struct PendingReason {
     /// 1 is next.
     pub place: u32,
-    /// What lacks: `memory`, `gpus`, `instances`, of a quota also `jobs`; or `turn` when it would fit, but must not delay
-    /// the head of the queue.
+    /// What lacks: `memory`, `gpus`, `instances`, of a quota also `jobs`; or `turn` when it would
+    /// fit, but must not delay the head of the queue.
     pub lacking: String,
     /// How much it needs in all, in the unit of `lacking` (bytes, GPUs, instances; bytes for
     /// `turn`).

@@ -16,6 +16,7 @@ mod retries;
 mod rules;
 mod samples;
 mod script;
+mod seeds;
 mod serving;
 mod stops;
 mod targets;

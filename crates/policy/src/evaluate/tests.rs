@@ -28,8 +28,8 @@ fn identity(statement: Value) -> Policy {
     Policy::of_identity(&document(&[statement])).unwrap()
 }
 
-/// IAM's documented logic, over all lists of up to three statements in an identity's document and up
-/// to two in a resource's: what forbids and what permits, and what is about something else.
+/// IAM's documented logic, over all lists of up to three statements in an identity's document and
+/// up to two in a resource's: what forbids and what permits, and what is about something else.
 #[test]
 fn a_deny_goes_before_an_allow_and_an_allow_before_nothing() {
     let about = |effect: &str, action: &str, resource: &str, team: &str| {

@@ -302,7 +302,7 @@ fn hash_of(files: &[PathBuf], number: u64) -> io::Result<Option<String>> {
         for line in text.split(|byte| *byte == b'\n').rev() {
             let text = String::from_utf8_lossy(line);
             match serde_json::from_str::<Line>(&text) {
-                Ok(line) if line.number == number => return Ok(Some(sha256_hex(&*text))),
+                Ok(line) if line.number == number => return Ok(Some(sha256_hex(&text))),
                 Ok(line) if line.number < number => return Ok(None),
                 Ok(_) | Err(_) => {}
             }
@@ -364,7 +364,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_changed_while_nobody_wrote_stays_found() {
+    fn what_was_changed_while_no_server_ran_stays_found() {
         let change = |dir: &Path, of: fn(&str) -> String| {
             let path = dir.join("audit.log");
             std::fs::write(&path, of(&std::fs::read_to_string(&path).unwrap())).unwrap();

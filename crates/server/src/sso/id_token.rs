@@ -1,4 +1,4 @@
-//! What an ID token says, and whether it is the answer to a request (OpenID Connect Core 1.0,
+//! What an ID token states, and whether it is the answer to a request (OpenID Connect Core 1.0,
 //! 3.1.3.7). Its signature is not looked at: it comes from the token endpoint itself, whose TLS
 //! certificate was verified, which that section permits.
 
@@ -31,7 +31,7 @@ pub(super) fn claims(token: &str, expected: &Expected<'_>) -> Result<Map<String,
 fn check(claims: &Map<String, Value>, expected: &Expected<'_>) -> Result<(), String> {
     let text = |name: &str| claims.get(name).and_then(Value::as_str);
     if text("iss") != Some(expected.issuer) {
-        return Err(format!("its ID token has the issuer {:?}, not {:?}", text("iss").unwrap_or(""), expected.issuer));
+        return Err(format!("its ID token has the issuer '{}', not '{}'", text("iss").unwrap_or(""), expected.issuer));
     }
     let audience = strings(claims.get("aud"));
     if !audience.contains(&expected.client_id) {
@@ -54,7 +54,7 @@ fn check(claims: &Map<String, Value>, expected: &Expected<'_>) -> Result<(), Str
         return Err("its ID token belongs to another request".to_owned());
     }
     if text("sub").is_none_or(str::is_empty) {
-        return Err("its ID token names nobody".to_owned());
+        return Err("its ID token has no subject".to_owned());
     }
     Ok(())
 }
@@ -89,13 +89,17 @@ mod tests {
 
     #[test]
     fn only_the_answer_to_the_request_counts() {
-        for good in [
+        for right in [
             json!({}),
             json!({"aud": ["shoal"]}),
             json!({"aud": ["other", "shoal"], "azp": "shoal"}),
             json!({"exp": 999_900.5}),
         ] {
-            assert_eq!(claims(&token(&good), &EXPECTED).map(|claims| claims["sub"].clone()), Ok(json!("7")), "{good}");
+            assert_eq!(
+                claims(&token(&right), &EXPECTED).map(|claims| claims["sub"].clone()),
+                Ok(json!("7")),
+                "{right}"
+            );
         }
         for (bad, what) in [
             (json!({"iss": "https://login.example.org.evil"}), "issuer"),
@@ -107,7 +111,7 @@ mod tests {
             (json!({"exp": "never"}), "no end"),
             (json!({"nonce": "m"}), "another request"),
             (json!({"nonce": null}), "another request"),
-            (json!({"sub": ""}), "nobody"),
+            (json!({"sub": ""}), "no subject"),
         ] {
             let why = claims(&token(&bad), &EXPECTED).unwrap_err();
             assert!(why.contains(what), "{bad}: {why}");

@@ -11,7 +11,7 @@ use http::Uri;
 /// Settings of single sign-on, all decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SsoOptions {
-    /// `https://login.example.org/realms/ml`, without a slash at its end unless the provider has it.
+    /// `https://login.example.org/realms/ml`, with a slash at its end only if the provider has it.
     pub issuer: String,
     /// As which this server is registered there.
     pub client_id: String,
@@ -56,7 +56,7 @@ impl SsoOptions {
     }
 }
 
-/// Whether nobody else can read or change what goes to this address.
+/// Whether what goes to this address is private to both ends.
 pub(super) fn is_safe(url: &str) -> bool {
     let Ok(uri) = url.parse::<Uri>() else { return false };
     let host = uri.host().unwrap_or_default();

@@ -24,7 +24,7 @@ const REMOVED_AT_ONCE: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Between two looks whether a tree has ended that holds contents.
+/// Between two checks of trees that have ended and held contents.
 const TREES_POLL: Duration = Duration::from_secs(30);
 
 enum Task {

@@ -54,7 +54,7 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         cache: None,
         shared: None,
         shared_size: None,
-        scheduler: Scheduler::Kubernetes(kubernetes),
+        scheduler: Scheduler::Kubernetes(Box::new(kubernetes)),
     })
 }
 

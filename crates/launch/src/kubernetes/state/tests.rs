@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
+#[expect(clippy::needless_pass_by_value, reason = "tests write them in place")]
 fn pod(status: Value) -> Pod {
     serde_json::from_value(json!({"metadata": {"name": "shoal-a-1"}, "status": status})).expect("a pod")
 }
