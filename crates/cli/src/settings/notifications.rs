@@ -67,7 +67,7 @@ mod tests {
     fn a_table_of_the_file_has_all_settings() {
         let options = read(
             "[notifications]\nsmtp = \"smtp://ann@mail.x.org:587?tls=required\"\nsmtp_password_file = \"smtp.txt\"\nfrom = \"shoal@x.org\"\n\
-             commands = [\"pager=/bin/page --urgent\", \"log = /bin/log\"]\njob_state_changes = \"arn:aws:sns:r:1:t\"\n",
+             commands = [\"pager=/bin/page --urgent\", \"l og=/bin/log\"]\njob_state_changes = \"arn:aws:sns:r:1:t\"\n",
         );
         assert!(options.is_err(), "a name has no space");
         let options = read(
