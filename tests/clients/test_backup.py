@@ -12,7 +12,7 @@ import time
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
-from house import BUCKET, House, eventually
+from house import BUCKET, House, eventually, free_port
 from jobs import Jobs
 from s3_servers import BUCKET as TARGET
 from s3_servers import KEYS, Server, kinds

@@ -38,8 +38,15 @@ def contents(store):
 
 
 def local_bytes(house):
-    files = [path for path in (house.data / "objects").glob("*/*") if path.stat().st_size > 65536]
-    return sum(path.stat().st_size for path in files)
+    def size(path):
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            # It went while the directory was read.
+            return 0
+
+    sizes = map(size, (house.data / "objects").glob("*/*"))
+    return sum(bytes for bytes in sizes if bytes > 65536)
 
 
 def test_contents_are_elsewhere_and_whatever_is_killed_none_is_lost(new_house, store):

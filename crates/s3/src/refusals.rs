@@ -278,7 +278,7 @@ mod tests {
             ("PutObject", "PUT", &[("x-amz-object-lock-mode", "GOVERNANCE")], "", Some("InvalidRequest")),
             ("CreateBucket", "PUT", &[("x-amz-bucket-object-lock-enabled", "true")], "", Some("NotImplemented")),
             ("PutObject", "PUT", &[("x-amz-website-redirect-location", "/x")], "", Some("NotImplemented")),
-            ("PutBucketPolicy", "PUT", &[], "policy", Some("NotImplemented")),
+            ("PutBucketReplication", "PUT", &[], "replication", Some("NotImplemented")),
             ("PutBucketWebsite", "PUT", &[], "website", Some("NotImplemented")),
             ("GetBucketWebsite", "GET", &[], "website", Some("NoSuchWebsiteConfiguration")),
             ("GetObject", "GET", &[], "versionId=null", None),

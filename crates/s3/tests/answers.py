@@ -76,7 +76,7 @@ def refusals():
         (s3.put_object, dict(Key="a", Body=b"2", StorageClass="SOME"), "InvalidStorageClass"),
         (s3.put_object_acl, dict(Key="a", ACL="public-read"), "AccessControlListNotSupported"),
         (s3.put_bucket_acl, dict(ACL="public-read"), "AccessControlListNotSupported"),
-        (s3.put_bucket_policy, dict(Policy="{}"), "NotImplemented"),
+        (s3.put_bucket_policy, dict(Policy="{}"), "MalformedPolicy"),
         (s3.put_bucket_versioning, dict(VersioningConfiguration={"Status": "Enabled"}), "NotImplemented"),
         (s3.put_bucket_website, dict(WebsiteConfiguration={"IndexDocument": {"Suffix": "i"}}), "NotImplemented"),
         (s3.get_bucket_website, {}, "NoSuchWebsiteConfiguration"),
