@@ -181,7 +181,9 @@ def test_a_server_that_takes_over_has_the_jobs_of_the_lost_one(jobs, cluster):
     house.shoal("restore", target, "--data-dir", house.data, "--take-over")
     house.start()
     jobs.connect()
-    house.shoal("jobs", "exec", running, "--rank", "0", "--", "/bin/touch", "/tmp/over")
+    # Once its agent is back.
+    touch = ["jobs", "exec", running, "--rank", "0", "--", "/bin/touch", "/tmp/over"]
+    eventually(lambda: house.shoal(*touch, check=False).returncode == 0)
     jobs.completed(running)
     assert jobs.lines(running)[-1] == "continued"
 

@@ -133,7 +133,10 @@ fn as_ours(target: &str, error: &kube::Error) -> LaunchError {
             what: format!("it does not accept the credentials ({message}): renew them in the kubeconfig"),
         },
         408 | 409 | 429 | 500.. => LaunchError::Unavailable { target, what: message.clone() },
-        403 => refused(target, format!("{message} (grant the rights of deploy/ to this user)")),
+        // An API server that has just started knows no rights for a moment.
+        403 if message.contains(" cannot ") => {
+            LaunchError::Unavailable { target, what: format!("{message} (grant the rights of deploy/ to this user)") }
+        }
         404 if message.contains("namespaces") => refused(target, format!("{message} (`kubectl create namespace` it)")),
         _ => refused(target, message.clone()),
     }
@@ -181,7 +184,10 @@ mod tests {
             api(404, "namespaces \"shoal\" not found"),
             "Kubernetes refused the job on compute target k8s: namespaces \"shoal\" not found (`kubectl create namespace` it)"
         );
-        assert!(api(403, "pods is forbidden: User \"x\" cannot create resource \"pods\"").contains("grant the rights"));
+        let lacking = api(403, "pods is forbidden: User \"x\" cannot create resource \"pods\"");
+        assert!(lacking.contains("does not answer") && lacking.contains("grant the rights"), "{lacking}");
+        let refused = "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"";
+        assert!(api(403, refused).starts_with("Kubernetes refused"));
         assert_eq!(
             api(422, "Pod \"a\" is invalid"),
             "Kubernetes refused the job on compute target k8s: Pod \"a\" is invalid"
