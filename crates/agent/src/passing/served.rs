@@ -85,7 +85,7 @@ impl Served {
         Ok(served)
     }
 
-    /// As in [`shoal_link::Place::passes`].
+    /// As in [`crate::machine_network::Place::passes`].
     pub(super) fn passes(&self) -> (u16, String) {
         (self.address.port(), self.fingerprint.clone())
     }
