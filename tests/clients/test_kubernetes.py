@@ -175,7 +175,7 @@ def test_an_image_that_cannot_be_pulled(jobs, cluster):
 
 
 def test_a_server_that_was_killed_finds_its_pods(jobs, cluster):
-    line = "echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; echo gone on"
+    line = "echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; sleep 3; echo gone on"
     running = on_pods(jobs, line, instances=2)
     jobs.saying(running, "ready")
     before = {it["metadata"]["uid"] for it in running_pods(cluster)}
@@ -183,7 +183,8 @@ def test_a_server_that_was_killed_finds_its_pods(jobs, cluster):
     jobs.house.start()
     jobs.connect()
     for rank in ("0", "1"):
-        # Its agents find the new server one by one.
+        # Its agents find the new server one by one. The program goes on for a while, as a command
+        # whose instance ends at once may not be answered.
         touch = ["jobs", "exec", running, "--rank", rank, "--", "/bin/touch", "/tmp/go"]
         eventually(lambda touch=touch: jobs.house.shoal(*touch, check=False).returncode == 0)
     assert {it["metadata"]["uid"] for it in running_pods(cluster)} <= before
@@ -368,7 +369,7 @@ def test_a_server_whose_pod_is_deleted_takes_its_jobs_up_again(cluster, volume):
     eventually(server.is_up)
     first = server.object()
     jobs = Jobs(server)
-    running = jobs.command("echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; echo gone on")
+    running = jobs.command("echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; sleep 3; echo gone on")
     jobs.saying(running, "ready")
     workers = {it["metadata"]["uid"] for name, it in cluster.pods().items() if name != "shoal-0"}
     cluster.api.delete(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods/shoal-0")

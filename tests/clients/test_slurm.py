@@ -136,13 +136,14 @@ def test_a_job_waits_in_slurms_queue_and_shows_why(jobs, cluster):
 
 
 def test_a_server_that_was_killed_finds_its_jobs(jobs, cluster):
-    running = slurm(jobs, "echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; echo gone on", instances=2)
+    running = slurm(jobs, "echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; sleep 3; echo gone on", instances=2)
     jobs.saying(running, "ready")
     jobs.house.stop(signal.SIGKILL)
     jobs.house.start()
     jobs.connect()
     for rank in ("0", "1"):
-        # Its agents find the new server one by one.
+        # Its agents find the new server one by one. The program goes on for a while, as a command
+        # whose instance ends at once may not be answered.
         touch = ["jobs", "exec", running, "--rank", rank, "--", "/bin/touch", "/tmp/go"]
         eventually(lambda touch=touch: jobs.house.shoal(*touch, check=False).returncode == 0)
     jobs.completed(running)
@@ -172,7 +173,7 @@ def test_a_restored_copy_ends_nothing_of_the_originals(jobs, cluster):
 
 def test_a_server_that_takes_over_has_the_jobs_of_the_lost_one(jobs, cluster):
     house = jobs.house
-    running = slurm(jobs, "echo ready; until [ -e /tmp/over ]; do sleep 0.1; done; echo continued")
+    running = slurm(jobs, "echo ready; until [ -e /tmp/over ]; do sleep 0.1; done; sleep 3; echo continued")
     jobs.saying(running, "ready")
     target = house.root / "taken-over"
     house.shoal("backup", target)
