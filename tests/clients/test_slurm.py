@@ -142,7 +142,7 @@ def test_a_server_that_was_killed_finds_its_jobs(jobs, cluster):
     jobs.house.start()
     jobs.connect()
     for rank in ("0", "1"):
-        # Its agents find the new server one by one. The program goes on for a while, as a command
+        # Its agents find the new server one by one. The program continues for a while, as a command
         # whose instance ends at once may not be answered.
         touch = ["jobs", "exec", running, "--rank", rank, "--", "/bin/touch", "/tmp/go"]
         eventually(lambda touch=touch: jobs.house.shoal(*touch, check=False).returncode == 0)
