@@ -168,7 +168,8 @@ def test_a_restored_copy_ends_nothing_of_the_originals(jobs, cluster):
         copy.stop()
     assert queue(cluster) == before
     assert jobs.describe(running)["SecondaryStatus"] == "Training"
-    jobs.house.shoal("jobs", "stop", running, "--yes", check=False)
+    jobs.sagemaker.stop_training_job(TrainingJobName=running)
+    assert jobs.wait(running)["TrainingJobStatus"] == "Stopped"
 
 
 def test_a_server_that_takes_over_has_the_jobs_of_the_lost_one(jobs, cluster):

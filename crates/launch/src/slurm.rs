@@ -237,8 +237,11 @@ impl Scheduler for Cluster {
     fn end(&self, all: &[Submitted]) -> Result<(), LaunchError> {
         let left = || -> Result<Vec<u64>, LaunchError> {
             let jobs = self.jobs_since(Instant::now())?;
-            let is_left = |it: &&Submitted| job_of(it, &jobs).is_some_and(|job| !matches!(job.state, State::Over(_)));
-            Ok(all.iter().filter(is_left).map(|it| it.id).collect())
+            // By name: an `sbatch` that was given up may have submitted the same again.
+            let is_left = |job: &Job| {
+                !matches!(job.state, State::Over(_)) && all.iter().any(|submitted| submitted.name == job.name)
+            };
+            Ok(jobs.iter().filter(|(_, job)| is_left(job)).map(|(id, _)| *id).collect())
         };
         if all.is_empty() {
             return Ok(());
