@@ -251,7 +251,7 @@ impl ObjectCache {
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         files.data().set_permissions(Permissions::from_mode(MODE))?;
         fs::rename(parts.join("data"), dir.join(hex_simd::encode_to_string(hash.finalize(), AsciiCase::Lower)))?;
-        // Another agent of this node may have begun anew there; then that is removed for its age.
+        // Another agent of this node may write a new one there; its age decides when that goes.
         let _ = fs::remove_file(parts.join("sums")).and_then(|()| fs::remove_dir(parts));
         Ok(true)
     }

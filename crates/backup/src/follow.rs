@@ -361,7 +361,7 @@ impl Follower {
     }
 
     /// Another process had the target, as this one did not reach it, and what is there may have
-    /// changed: once the lock is free, everything begins anew.
+    /// changed: once the lock is free, a full backup follows.
     fn take_again(&mut self) -> Result<(), BackupError> {
         if self.full.is_some() {
             // It has no lock, either.

@@ -66,8 +66,8 @@ pub trait Target: Send + Sync + Debug {
 /// Removed between two looks at the lock.
 const REMOVED_AT_ONCE: usize = 64;
 
-/// A target that is written to only as long as its lock is held: whoever took it meanwhile may
-/// count on what is there.
+/// A target that is written to only while its lock is held: another process that has the lock
+/// relies on what is there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held<'a> {
     pub(crate) target: &'a dyn Target,

@@ -97,7 +97,7 @@ pub(crate) struct TrainArgs {
     /// Stop after this time [default: 86400].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) max_runtime: Option<u64>,
-    /// Managed spot training: the job may be interrupted, and goes on from its checkpoints
+    /// Managed spot training: the job may be interrupted, and resumes from its checkpoints
     /// (EnableManagedSpotTraining).
     #[arg(long)]
     pub(crate) spot: bool,

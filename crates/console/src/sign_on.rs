@@ -169,7 +169,7 @@ impl Console {
         let mut frame = visit.frame("Signed in");
         frame.signed_in = false;
         // A browser sends no `SameSite=Strict` cookie along with what follows from another site's
-        // redirect. A page of ours that goes on is another beginning.
+        // redirect. A page of ours that refreshes starts a request of our own site.
         let go_on = HeaderValue::from_str(&format!("0; url={}", begun.next));
         let mut response = rendered(&SignedOnPage { frame, identity, next: begun.next });
         if let Ok(go_on) = go_on {

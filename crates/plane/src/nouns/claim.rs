@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// For whom a gang uses capacity, and how urgent that is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Claim {
-    /// Gangs of higher priority go first, whoever they are of.
+    /// Gangs of higher priority go first, whatever their users have used.
     #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub priority: i32,
     /// Counts against this user's quota and share; none: no user's.
