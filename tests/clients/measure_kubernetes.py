@@ -6,7 +6,6 @@ the tests' own, which starts a container faster than a kubelet with a container 
 """
 
 import pathlib
-import statistics
 import sys
 import tempfile
 import time
@@ -14,8 +13,7 @@ import time
 import k8s_cluster
 from house import SHOAL, House
 from jobs import Jobs
-from measure_slurm import LINE, by_shoal
-from tuning_jobs import Tuning
+from measure_slurm import LINE, by_shoal, do_nothing, show
 
 
 def bare(cluster, turn):
@@ -48,14 +46,9 @@ def main():
             times = {"Kubernetes": [], "Shoal": []}
             for turn in range(turns):
                 times["Kubernetes"].append(bare(cluster, turn))
-                times["Shoal"].append(by_shoal(jobs, turn))
-            for name, of in times.items():
-                print(f"{name}: {1000 * statistics.median(of):.0f} ms ({1000 * min(of):.0f} to {1000 * max(of):.0f})")
-            tuning = Tuning(jobs)
-            begin = time.monotonic()
-            name = tuning.create(tuning.request(tuning.definition(epochs=1), jobs=100, parallel=1))
-            tuning.completed(name)
-            print(f"100 trials, one at a time: {time.monotonic() - begin:.1f} s")
+                times["Shoal"].append(by_shoal(jobs))
+            show(times)
+            print(f"100 trials, one at a time: {do_nothing(jobs, 100):.1f} s")
         finally:
             house.close()
             cluster.down()

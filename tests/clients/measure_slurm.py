@@ -1,10 +1,15 @@
 """Slurm by way of Shoal beside Slurm alone, on a cluster of namespaces: from submission to the first
-line, in turns; then a tuning job of trials that do nothing. Prints a table.
+line, in turns; then a tuning job of trials that do nothing. Slurm starts jobs at the cycles of its
+scheduler, two seconds apart here, so that submissions come at random times, and the time from Slurm's
+start of the job is printed, too. Prints a table.
 
     SHOAL_BIN=target/release/shoal python measure_slurm.py [TURNS]
 """
 
+import datetime
 import pathlib
+import random
+import re
 import statistics
 import subprocess
 import sys
@@ -32,7 +37,7 @@ def bare(cluster, directory, turn):
     return time.monotonic() - begin
 
 
-def by_shoal(jobs, turn):
+def by_shoal(jobs):
     """Seconds until the line of a training job is in its log, which is asked for again and again."""
     begin = time.monotonic()
     name = jobs.command(LINE)
@@ -47,6 +52,30 @@ def by_shoal(jobs, turn):
     return passed
 
 
+def started(cluster):
+    """When Slurm started the last job, in seconds since the epoch."""
+    log = (cluster.root / "slurmctld.log").read_text()
+    time_of_start = re.findall(r"\[(\S+)\] sched\S*(?: _start_job)?: (?:Started|Allocate) JobId", log)[-1]
+    return datetime.datetime.fromisoformat(time_of_start).timestamp()
+
+
+def do_nothing(jobs, count):
+    """Seconds that a tuning job of so many trials takes, one at a time."""
+    tuning = Tuning(jobs)
+    jobs.put("tuning/code/nothing.sh", "echo 'loss=0.5;'\n")
+    definition = tuning.definition()
+    definition["StaticHyperParameters"]["sagemaker_program"] = "nothing.sh"
+    begin = time.monotonic()
+    name = tuning.create(tuning.request(definition, jobs=count, parallel=1))
+    tuning.completed(name)
+    return time.monotonic() - begin
+
+
+def show(times):
+    for name, of in times.items():
+        print(f"{name}: {1000 * statistics.median(of):.0f} ms ({1000 * min(of):.0f} to {1000 * max(of):.0f})")
+
+
 def main():
     turns = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     if problem := slurm_cluster.missing():
@@ -56,18 +85,21 @@ def main():
         house = House(settings=cluster.settings())
         try:
             jobs = Jobs(house)
-            times = {"Slurm": [], "Shoal": []}
+            times = {name: [] for name in ("Slurm", "Shoal", "Slurm, from its start", "Shoal, from Slurm's start")}
             for turn in range(turns):
-                times["Slurm"].append(bare(cluster, pathlib.Path(directory), turn))
-                times["Shoal"].append(by_shoal(jobs, turn))
-            for name, of in times.items():
-                print(f"{name}: {1000 * statistics.median(of):.0f} ms ({1000 * min(of):.0f} to {1000 * max(of):.0f})")
-            tuning = Tuning(jobs)
-            definition = tuning.definition(epochs=1)
-            begin = time.monotonic()
-            name = tuning.create(tuning.request(definition, jobs=100, parallel=1))
-            tuning.completed(name)
-            print(f"100 trials, one at a time: {time.monotonic() - begin:.1f} s")
+                for name, measured in (
+                    ("Slurm", lambda: bare(cluster, pathlib.Path(directory), turn)),
+                    ("Shoal", lambda: by_shoal(jobs)),
+                ):
+                    cluster.until_idle()
+                    time.sleep(random.uniform(0, 2))
+                    begin = time.time()
+                    took = measured()
+                    times[name].append(took)
+                    start = "its" if name == "Slurm" else "Slurm's"
+                    times[f"{name}, from {start} start"].append(begin + took - started(cluster))
+            show(times)
+            print(f"100 trials, one at a time: {do_nothing(jobs, 100):.1f} s")
             count = cluster.call("squeue", "-h", "--states=all", "-o", "%j").split()
             print(f"allocations of the 100 trials: {len(count) - 2 * turns}")
         finally:

@@ -122,7 +122,9 @@ impl Cluster {
         let mut args: Vec<String> = [
             "--parsable",
             "--no-requeue",
-            "--export=HOME,USER,LOGNAME,PATH,LANG",
+            // All of `commands::ENVIRONMENT`. For a list of names slurmd runs a login shell, which
+            // takes up to a second.
+            "--export=ALL",
             "--output=/dev/null",
             "--input=/dev/null",
         ]

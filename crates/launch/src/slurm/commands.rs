@@ -1,5 +1,6 @@
 //! Slurm's commands, which speak to its controller.
 
+use std::env;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -11,6 +12,9 @@ use crate::LaunchError;
 /// For a command, whose own limit is 10 to 100 s; one that takes longer than this is repeated.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
+
+/// What of the server's environment commands and batch jobs have, beside `SLURM_*`: not its secrets.
+const ENVIRONMENT: [&str; 5] = ["HOME", "USER", "LOGNAME", "PATH", "LANG"];
 
 /// What Slurm's commands say when the controller cannot be reached, or takes nothing now. The same
 /// command may succeed later.
@@ -53,6 +57,9 @@ pub(super) fn run_within(
     let target = &options.target;
     let unavailable = |what: String| LaunchError::Unavailable { target: target.clone(), what };
     let mut command = Command::new(program);
+    let is_passed = |name: &str| ENVIRONMENT.contains(&name) || name.starts_with("SLURM_");
+    let passed = env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed));
+    command.env_clear().envs(passed);
     command.envs(options.conf.iter().map(|conf| ("SLURM_CONF", conf)));
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| unavailable(format!("{program}: {error}")))?;
