@@ -157,6 +157,8 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
         silence_s: settings.silence_s,
+        jobs_days: settings.jobs_days,
+        audit_days: settings.audit_days,
         telemetry: TelemetryLimits {
             job_bytes: settings.log_quota,
             total_bytes: settings.telemetry_space,

@@ -21,6 +21,7 @@ mod url;
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
+    num::NonZeroU32,
     path::{Path, PathBuf},
 };
 
@@ -87,6 +88,10 @@ pub struct Settings {
     pub(crate) telemetry_space: u64,
     /// Days for which they are kept; `None` is as long as there is room.
     pub(crate) telemetry_days: Option<u32>,
+    /// Days after their end at which jobs are deleted.
+    pub(crate) jobs_days: Option<NonZeroU32>,
+    /// Days for which lines of the audit log are kept.
+    pub(crate) audit_days: Option<NonZeroU32>,
     /// Milliseconds between two samples of an instance; `None` is no samples.
     pub(crate) metrics_interval_ms: Option<u32>,
     /// Refuse fields that have no effect here.
@@ -164,10 +169,9 @@ impl Settings {
             silence_s: parse(typed, "silence_s", "a number of seconds")?,
             log_quota: size(typed, "log_quota")?,
             telemetry_space: size(typed, "telemetry_space")?,
-            telemetry_days: match typed.value("telemetry_days") {
-                "none" => None,
-                _ => Some(parse(typed, "telemetry_days", "`none` or a number of days")?),
-            },
+            telemetry_days: days(typed, "telemetry_days", "`none` or a number of days")?,
+            jobs_days: days(typed, "jobs_days", "`none` or a number of days, 1 or more")?,
+            audit_days: days(typed, "audit_days", "`none` or a number of days, 1 or more")?,
             metrics_interval_ms: metrics_interval(typed)?,
             strict: parse(typed, "strict", "`true` or `false`")?,
             audit_reads: parse(typed, "audit_reads", "`true` or `false`")?,
@@ -241,6 +245,11 @@ impl Settings {
 
 fn parse<T: std::str::FromStr>(typed: &Typed, name: &str, wanted: &str) -> Result<T> {
     typed.value(name).parse().map_err(|_| wrong(typed, name, wanted))
+}
+
+/// Days, or `none`.
+fn days<T: std::str::FromStr>(typed: &Typed, name: &str, wanted: &str) -> Result<Option<T>> {
+    if typed.value(name) == "none" { Ok(None) } else { parse(typed, name, wanted).map(Some) }
 }
 
 fn objects(typed: &Typed) -> Result<Option<ObjectsElsewhere>> {

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    num::NonZeroU32,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -62,6 +63,10 @@ pub struct Options {
     pub silence_s: u64,
     /// How much of log lines and metric points is kept.
     pub telemetry: TelemetryLimits,
+    /// Days after their end at which jobs are deleted; `None`: clients delete them.
+    pub jobs_days: Option<NonZeroU32>,
+    /// For how many days lines of the audit log are kept; `None`: for ever.
+    pub audit_days: Option<NonZeroU32>,
     /// Milliseconds between two samples of each instance; `None` is no samples.
     pub metrics_interval_ms: Option<u32>,
     /// Overrides the agents' lease (remaining MaxRuntime plus an hour), for servers that are not

@@ -17,6 +17,7 @@ use std::{
 use shoal_console::{Console, JobChanges, ObjectsOpen, Sources};
 use shoal_s3::S3Front;
 use shoal_store::{DataDir, Objects, SqliteJournal, SqliteRows, Telemetry};
+use shoal_wire::KeyRole;
 use tokio::{
     sync::{Notify, mpsc},
     task::JoinSet,
@@ -182,8 +183,8 @@ impl Server {
             socket: socket.clone(),
             route: remote.as_ref().map(RemoteListener::route),
         });
-        let (with_reads, quotas, roles) = (options.audit_reads, options.quotas, options.roles);
-        let guarding = guarding::Settings { with_reads, quotas, roles };
+        let (with_reads, days) = (options.audit_reads, options.audit_days);
+        let guarding = guarding::Settings { with_reads, days, quotas: options.quotas, roles: options.roles };
         let Guarding { ring, auditor, audit_thread } =
             Guarding::open(&keys, &rows, &attempts, &identity, data_dir.root(), guarding)?;
         let profiles = Profiles { rows: rows.clone(), telemetry: telemetry.clone(), objects: objects.clone() };
@@ -400,6 +401,9 @@ impl Server {
             holds: Holds::default(),
             deletion: tokio::sync::Mutex::default(),
         });
+        if let Some(days) = options.jobs_days {
+            background.spawn(api.clone().delete_old_jobs(days.get()));
+        }
         let source = std::net::Ipv4Addr::LOCALHOST.into();
         let asked = console::Server {
             core: core.clone(),
@@ -422,6 +426,7 @@ impl Server {
             keys: Arc::new(ConsoleKeys { ring: ring.clone(), server: asked }),
             sign_on: sso,
             objects_open: ObjectsOpen::All,
+            role: KeyRole::Owner,
             data_id: data_dir.id().to_owned(),
             data_dir: data_dir.root().to_owned(),
             grace_s,

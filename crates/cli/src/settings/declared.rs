@@ -233,6 +233,23 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: |_| "none".to_owned(),
     },
     Setting {
+        name: "jobs_days",
+        value: "DAYS",
+        help: "Jobs are deleted this many days after their end, with their logs and metrics; a tuning job with its \
+               trials. `none` is never",
+        client: false,
+        is_switch: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
+        name: "audit_days",
+        value: "DAYS",
+        help: "For how many days lines of the audit log are kept; `none` is for ever",
+        client: false,
+        is_switch: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
         name: "fair_share_half_life",
         value: "TIME",
         help: "Of equal priority, jobs of the user start first who has used fewer instance seconds, of which half are \

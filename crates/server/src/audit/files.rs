@@ -8,7 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::chain::Seal;
+use shoal_wire::timestamp;
+
+use super::chain::{Line, Seal};
 
 const CURRENT: &str = "audit.log";
 const SEAL: &str = "audit.seal";
@@ -35,6 +37,18 @@ impl Directory {
         full.sort();
         full.extend(Some(self.current()).filter(|path| path.exists()));
         Ok(full)
+    }
+
+    /// The oldest of the full files, as far as their last lines are older than this.
+    pub(super) fn older_than(&self, before_ms: u64) -> io::Result<Vec<PathBuf>> {
+        let mut old = Vec::new();
+        for path in self.files()?.into_iter().filter(|path| first_of(path).is_some()) {
+            if time_of(fs::read_to_string(&path)?.lines().next_back()).is_none_or(|time| time >= before_ms) {
+                break;
+            }
+            old.push(path);
+        }
+        Ok(old)
     }
 
     pub(super) fn current(&self) -> PathBuf {
@@ -70,6 +84,16 @@ impl Directory {
         io::Write::write_all(&mut file, &serde_json::to_vec(seal)?)?;
         fs::rename(&temporary, &path)
     }
+}
+
+/// Milliseconds since the epoch at which a line was written.
+pub(super) fn time_of(line: Option<&str>) -> Option<u64> {
+    timestamp::parse(&serde_json::from_str::<Line>(line?).ok()?.record.time)
+}
+
+/// A line's number.
+pub(super) fn number_of(line: &str) -> Option<u64> {
+    serde_json::from_str::<Line>(line).ok().map(|line| line.number)
 }
 
 /// Number of the first line of a full file, by its name.

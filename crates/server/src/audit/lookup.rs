@@ -109,7 +109,7 @@ mod tests {
     fn events_are_found_by_attribute_and_page() {
         let dir = tempfile::tempdir().unwrap();
         let directory = Directory::new(dir.path());
-        let (log, thread) = AuditLog::open(directory.clone(), owner()).unwrap();
+        let (log, thread) = AuditLog::open(directory.clone(), owner(), None).unwrap();
         let arn = "arn:aws:sagemaker:us-east-1:123456789012:training-job/titanic".to_owned();
         for at in 0..7_u64 {
             let user = if at % 2 == 0 { "anna" } else { "ben" };

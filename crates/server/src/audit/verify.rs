@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, io, path::Path};
 
 use super::{
     chain::{End, Line},
-    files::{Directory, first_of},
+    files::{Directory, first_of, number_of},
 };
 use crate::keys::AccessKeys;
 
@@ -74,8 +74,14 @@ pub fn verify(data_dir: &Path, owner: &AccessKeys) -> io::Result<AuditReport> {
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         // A line that is being written has no newline yet.
         let whole = if is_current { &bytes[..end] } else { &bytes[..] };
-        for (at, line) in (1..).zip(String::from_utf8_lossy(whole).lines()) {
-            let first = seal.as_ref().map(|seal| seal.first);
+        let text = String::from_utf8_lossy(whole);
+        let first = seal.as_ref().map(|seal| seal.first);
+        let last = text.lines().next_back().and_then(number_of);
+        // It was about to be removed when a server was killed.
+        if !is_current && last.zip(first).is_some_and(|(last, first)| last < first) {
+            continue;
+        }
+        for (at, line) in (1..).zip(text.lines()) {
             let sealed = seal.as_ref().map(|seal| (seal.last, seal.hash.as_str()));
             check.line(line, &name, at, first, sealed);
         }

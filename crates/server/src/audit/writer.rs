@@ -3,7 +3,8 @@
 use std::{
     collections::HashMap,
     fs::File,
-    io::{self, Write},
+    io::{self, BufRead, BufReader, Write},
+    num::NonZeroU32,
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -16,15 +17,19 @@ use std::{
 
 use super::{
     chain::{End, Line, Seal},
-    files::{Directory, first_of},
+    files::{Directory, first_of, number_of, time_of},
     record::Record,
 };
-use crate::{hex::sha256_hex, keys::AccessKeys};
+use crate::{clock::now_ms, hex::sha256_hex, keys::AccessKeys};
 
 /// How long a line may be in the file and not on the disk.
 pub(super) const SYNC: Duration = Duration::from_secs(1);
 /// A file that has this length is full.
 const FULL_BYTES: u64 = 16 << 20;
+/// With a limit to their age, lines of more than a day fill a file, too.
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// Between two removals of old files.
+const EXPIRY: Duration = Duration::from_secs(60 * 60);
 /// Letters of a time up to its minute.
 const MINUTE: usize = "2026-11-27T00:00".len();
 /// Records that may wait for the thread.
@@ -57,12 +62,21 @@ impl AuditLog {
     ///
     /// # Errors
     /// The files cannot be read or opened.
-    pub(crate) fn open(directory: Directory, owner: AccessKeys) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
-        Self::open_with(directory, owner, FULL_BYTES)
+    pub(crate) fn open(
+        directory: Directory,
+        owner: AccessKeys,
+        days: Option<NonZeroU32>,
+    ) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        Self::open_with(directory, owner, FULL_BYTES, days)
     }
 
-    fn open_with(directory: Directory, owner: AccessKeys, full: u64) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
-        let writer = Writer::open(directory, owner, full)?;
+    fn open_with(
+        directory: Directory,
+        owner: AccessKeys,
+        full: u64,
+        days: Option<NonZeroU32>,
+    ) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        let writer = Writer { days, ..Writer::open(directory, owner, full)? };
         let (queue, records) = sync_channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
         let log = Arc::new(Self { queue, lost: lost.clone(), refusals: Mutex::default() });
@@ -114,6 +128,8 @@ struct Writer {
     length: u64,
     /// Bytes of a full file.
     full: u64,
+    /// For how many days lines are kept; `None`: for ever.
+    days: Option<NonZeroU32>,
     end: End,
     /// Number of the first line of all files.
     first: u64,
@@ -132,7 +148,6 @@ impl Writer {
         let files = directory.files()?;
         let mut end = End::default();
         let mut first_of_file = None;
-        let number = |line: &str| serde_json::from_str::<Line>(line).ok().map(|line| line.number);
         // The end is that of the last file with lines.
         for path in files.iter().rev() {
             let text = std::fs::read(path)?;
@@ -142,10 +157,10 @@ impl Writer {
             }
             let text = String::from_utf8_lossy(&text[..whole]);
             if *path == directory.current() {
-                first_of_file = text.lines().next().and_then(number);
+                first_of_file = text.lines().next().and_then(number_of);
             }
             if let Some(last) = text.lines().last() {
-                end = End::after(number(last).unwrap_or_default(), last);
+                end = End::after(number_of(last).unwrap_or_default(), last);
                 break;
             }
         }
@@ -182,6 +197,7 @@ impl Writer {
             file,
             length,
             full,
+            days: None,
             first: seal.map(|seal| seal.first).or(first).unwrap_or(next),
             first_of_file: first_of_file.unwrap_or(next),
             end,
@@ -192,9 +208,18 @@ impl Writer {
     }
 
     fn run(mut self, records: &Receiver<Message>, lost: &AtomicU64) {
-        let mut synced = Instant::now();
+        let (mut synced, mut expired) = (Instant::now(), None::<Instant>);
         loop {
+            if self.days.is_some() && expired.is_none_or(|expired| expired.elapsed() >= EXPIRY) {
+                let outcome = self.expire(now_ms());
+                self.report(outcome, "shortened");
+                expired = Some(Instant::now());
+            }
             let mut message = match self.is_synced && self.pending.is_empty() {
+                true if self.days.is_some() => match records.recv_timeout(EXPIRY) {
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    received => received.ok(),
+                },
                 true => records.recv().ok(),
                 false => match records.recv_timeout(SYNC.saturating_sub(synced.elapsed())) {
                     Ok(message) => Some(message),
@@ -255,12 +280,7 @@ impl Writer {
             return Ok(());
         }
         if self.length >= self.full {
-            self.file.sync_data()?;
-            self.directory.rotate(self.first_of_file)?;
-            self.file = self.directory.open()?;
-            self.length = 0;
-            self.first_of_file =
-                self.end.number + 1 - self.pending.iter().filter(|byte| **byte == b'\n').count() as u64;
+            self.rotate()?;
         }
         if let Err(error) = self.file.write_all(&self.pending) {
             // Part of it may be there: it is written again in whole.
@@ -271,6 +291,35 @@ impl Writer {
         self.pending.clear();
         self.is_synced = false;
         Ok(())
+    }
+
+    /// Begins a new file with what is pending.
+    fn rotate(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        self.directory.rotate(self.first_of_file)?;
+        self.file = self.directory.open()?;
+        self.length = 0;
+        self.first_of_file = self.end.number + 1 - self.pending.iter().filter(|byte| **byte == b'\n').count() as u64;
+        Ok(())
+    }
+
+    /// Removes files with lines that are too old. The seal has the first line that stays before
+    /// any goes, so [`super::verify`] misses none of them.
+    fn expire(&mut self, now_ms: u64) -> io::Result<()> {
+        let Some(days) = self.days else { return Ok(()) };
+        self.try_write()?;
+        self.try_sync()?;
+        let mut first_line = String::new();
+        BufReader::new(File::open(self.directory.current())?).read_line(&mut first_line)?;
+        if time_of(Some(&first_line)).is_some_and(|time| time + DAY_MS <= now_ms) {
+            self.rotate()?;
+        }
+        let old = self.directory.older_than(now_ms.saturating_sub(u64::from(days.get()) * DAY_MS))?;
+        let Some(last) = old.last() else { return Ok(()) };
+        let next = self.directory.files()?.into_iter().find(|path| path > last && first_of(path).is_some());
+        self.first = next.and_then(|path| first_of(&path)).unwrap_or(self.first_of_file);
+        self.directory.write_seal(&Seal::new(&self.owner, self.first, &self.end))?;
+        old.iter().try_for_each(std::fs::remove_file)
     }
 
     /// The lines first, then the seal that speaks of them.
@@ -315,6 +364,8 @@ fn hash_of(files: &[PathBuf], number: u64) -> io::Result<Option<String>> {
 pub(super) mod tests {
     use std::path::Path;
 
+    use shoal_wire::timestamp;
+
     use super::*;
     use crate::{AuditFault, AuditReport, audit::verify};
 
@@ -336,7 +387,7 @@ pub(super) mod tests {
 
     /// Writes this many lines, `full` bytes to a file.
     pub(in crate::audit) fn write(dir: &Path, lines: usize, full: u64) {
-        let (log, thread) = AuditLog::open_with(Directory::new(dir), owner(), full).unwrap();
+        let (log, thread) = AuditLog::open_with(Directory::new(dir), owner(), full, None).unwrap();
         for at in 0..lines {
             log.note(record(&format!("Stop{at}"), "anna"));
             if at % 3 == 2 {
@@ -364,6 +415,38 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn files_that_are_too_old_go_and_are_not_missed() {
+        const NOON: u64 = 1_700_000_000_000;
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::new(dir.path());
+        let mut writer =
+            Writer { days: NonZeroU32::new(3), ..Writer::open(directory.clone(), owner(), 1 << 20).unwrap() };
+        let lost = AtomicU64::new(0);
+        // Two lines a day, for six days.
+        for half in 0..12 {
+            let now = NOON + half * DAY_MS / 2;
+            writer.append(Record { time: timestamp::iso8601_ms(now), ..record("Stop", "anna") }, &lost);
+            writer.expire(now).unwrap();
+        }
+        let files = directory.files().unwrap();
+        let firsts = Vec::from_iter(files.iter().filter_map(|path| first_of(path)));
+        assert_eq!(firsts, [4, 7, 10], "{files:?}");
+        let report = verify(dir.path(), &owner()).unwrap();
+        assert_eq!((report.lines, report.faults), (9, vec![]));
+        // A kill between the seal and the removal: what is before the seal's first line counts no more.
+        let oldest = std::fs::read(&files[0]).unwrap();
+        writer.expire(NOON + 9 * DAY_MS).unwrap();
+        std::fs::write(&files[0], oldest).unwrap();
+        drop(writer);
+        assert_eq!(verify(dir.path(), &owner()).unwrap().faults, []);
+        write(dir.path(), 1, 1 << 20);
+        assert_eq!(verify(dir.path(), &owner()).unwrap().faults, []);
+        // What stays must be there.
+        std::fs::remove_file(directory.current()).unwrap();
+        assert!(!verify(dir.path(), &owner()).unwrap().faults.is_empty());
+    }
+
+    #[test]
     fn what_was_changed_while_no_server_ran_stays_found() {
         let change = |dir: &Path, of: fn(&str) -> String| {
             let path = dir.join("audit.log");
@@ -386,7 +469,7 @@ pub(super) mod tests {
     #[test]
     fn a_key_that_is_refused_again_and_again_fills_no_log() {
         let dir = tempfile::tempdir().unwrap();
-        let (log, thread) = AuditLog::open_with(Directory::new(dir.path()), owner(), 1 << 20).unwrap();
+        let (log, thread) = AuditLog::open_with(Directory::new(dir.path()), owner(), 1 << 20, None).unwrap();
         let refused = Record { error: "AccessDenied".to_owned(), ..record("Stop", "anna") };
         for _ in 0..MAX_REFUSALS + 5 {
             log.note(refused.clone());
@@ -416,7 +499,7 @@ pub(super) mod tests {
     #[test]
     fn strangers_fill_no_log() {
         let dir = tempfile::tempdir().unwrap();
-        let (log, thread) = AuditLog::open(Directory::new(dir.path()), owner()).unwrap();
+        let (log, thread) = AuditLog::open(Directory::new(dir.path()), owner(), None).unwrap();
         for minute in ["00:00", "00:01"] {
             for _ in 0..150 {
                 let time = format!("2026-11-27T{minute}:00.000Z");

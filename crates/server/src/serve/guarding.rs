@@ -1,6 +1,6 @@
 //! Keys, and the log of what is done with them.
 
-use std::{path::Path, sync::Arc, thread::JoinHandle};
+use std::{num::NonZeroU32, path::Path, sync::Arc, thread::JoinHandle};
 
 use shoal_store::Rows;
 
@@ -27,6 +27,8 @@ pub(super) struct Guarding {
 pub(super) struct Settings {
     /// Reads are in the log, too.
     pub(super) with_reads: bool,
+    /// For how many days its lines are kept; `None`: for ever.
+    pub(super) days: Option<NonZeroU32>,
     pub(super) quotas: QuotaOptions,
     pub(super) roles: Roles,
 }
@@ -44,7 +46,7 @@ impl Guarding {
         data_dir: &Path,
         settings: Settings,
     ) -> Result<Self, ServerError> {
-        let Settings { with_reads, quotas, roles } = settings;
+        let Settings { with_reads, days, quotas, roles } = settings;
         let team = Arc::new(Team::open(owner.clone(), rows.clone())?);
         let ring = Arc::new(KeyRing {
             owner: owner.clone(),
@@ -55,7 +57,7 @@ impl Guarding {
             identity: identity.clone(),
         });
         let (log, audit_thread) =
-            AuditLog::open(Directory::new(data_dir), owner.clone()).map_err(io_error("open audit.log"))?;
+            AuditLog::open(Directory::new(data_dir), owner.clone(), days).map_err(io_error("open audit.log"))?;
         let auditor = Auditor { log, keys: ring.clone(), identity: identity.clone(), with_reads };
         Ok(Self { ring, auditor, audit_thread })
     }

@@ -39,6 +39,8 @@ impl Images for HostAlone {
 fn options(data_dir: &Path) -> Options {
     Options {
         objects: None,
+        jobs_days: None,
+        audit_days: None,
         quotas: crate::QuotaOptions::default(),
         roles: crate::Roles::default(),
         data_dir: data_dir.to_owned(),

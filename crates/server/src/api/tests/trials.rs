@@ -199,3 +199,47 @@ async fn receipts_of_checkpoints_come_in_pages() {
     assert_eq!(all.len(), 1001, "each once");
     server.stop().await;
 }
+
+#[tokio::test]
+async fn jobs_are_deleted_when_they_are_old_and_trials_with_their_tuning_job() {
+    let server = Unconnected::start().await;
+    let trial_that_ended = |tuning: &str, name: &str, ended_ms: Option<u64>| {
+        let status = if ended_ms.is_some() { "Completed" } else { "InProgress" };
+        trial(tuning, name, status, None).map(|change| match change {
+            RowChange::Put(row) => {
+                RowChange::Put(Box::new(ResourceRow { ended_ms, modified_ms: ended_ms.unwrap_or(9), ..*row }))
+            }
+            other => other,
+        })
+    };
+    let tuning_that_ended = |name: &str, ended_ms: u64| match tuning(name, "Minimize", None, &json!({})) {
+        RowChange::Put(row) => RowChange::Put(Box::new(ResourceRow { ended_ms: Some(ended_ms), ..*row })),
+        other => other,
+    };
+    let mut rows = vec![tuning_that_ended("old", 10), tuning_that_ended("young", 99), tuning_that_ended("runs", 10)];
+    rows.extend(trial_that_ended("old", "old-1", Some(5)));
+    rows.extend(trial_that_ended("young", "young-1", Some(5)));
+    rows.extend(trial_that_ended("runs", "runs-1", Some(5)));
+    // A tuning job that was stopped may end before its last trial.
+    rows.extend(trial_that_ended("runs", "runs-2", None));
+    rows.extend(trial_that_ended("deleted", "orphan", Some(5)));
+    for (name, ended_ms) in [("single", 5), ("recent", 50)] {
+        let row = ResourceRow { ended_ms: Some(ended_ms), modified_ms: ended_ms, ..job(name, true) };
+        rows.push(RowChange::Put(Box::new(row)));
+    }
+    rows.push(RowChange::Put(Box::new(job("busy", false))));
+    append(&server, rows);
+
+    assert_eq!(server.api.delete_ended_before(50).await.unwrap(), 4);
+
+    let names = |list: Vec<Vec<Value>>, key: &str| {
+        let mut names = Vec::from_iter(list.concat().iter().map(|row| row[key].as_str().unwrap().to_owned()));
+        names.sort();
+        names
+    };
+    let left = server.pages("ListTrainingJobs", &json!({}), "TrainingJobSummaries", "NextToken").await;
+    assert_eq!(names(left, "TrainingJobName"), ["busy", "recent", "runs-1", "runs-2", "young-1"]);
+    let list = ("ListHyperParameterTuningJobs", "HyperParameterTuningJobSummaries");
+    let left = server.pages(list.0, &json!({}), list.1, "NextToken").await;
+    assert_eq!(names(left, "HyperParameterTuningJobName"), ["runs", "young"]);
+}

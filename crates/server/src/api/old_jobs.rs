@@ -1,0 +1,131 @@
+//! Jobs that ended longer ago than the owner's `jobs_days`: the server deletes them as a client
+//! would, a tuning job behind its trials. What they stored in S3 stays.
+
+use std::{sync::Arc, time::Duration};
+
+use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, Rows, StoreError, TrialFilter};
+use shoal_wire::{Error, NamedTrainingJob, NamedTuningJob};
+
+use super::Api;
+use crate::{
+    clock::now_ms,
+    internal::{blocking, internal},
+};
+
+/// Between two passes.
+const INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// Milliseconds of a day.
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// Rows that are read at once.
+const PAGE: usize = 500;
+
+/// What is deleted together, in this order.
+#[derive(Debug, PartialEq, Eq)]
+struct OldJob {
+    tuning: Option<String>,
+    /// Of a tuning job its trials, else one job.
+    training: Vec<String>,
+}
+
+impl Api {
+    /// Runs passes until it is aborted.
+    pub(crate) async fn delete_old_jobs(self: Arc<Self>, days: u32) {
+        let mut interval = tokio::time::interval(INTERVAL);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            match self.delete_ended_before(now_ms().saturating_sub(u64::from(days) * DAY_MS)).await {
+                Ok(0) => {}
+                Ok(count) => tracing::info!("deleted {count} jobs that ended more than {days} days ago (jobs_days)"),
+                Err(error) => tracing::warn!("old jobs are not deleted, the next pass tries again: {}", error.message),
+            }
+        }
+    }
+
+    /// How many jobs were deleted. What cannot be deleted yet stays for the next pass.
+    pub(super) async fn delete_ended_before(&self, before_ms: u64) -> Result<usize, Error> {
+        let rows = self.rows.clone();
+        let mut deleted = 0;
+        for job in blocking(move || old_jobs(&*rows, before_ms).map_err(|error| internal(&error))).await? {
+            match self.delete_old(job, &mut deleted).await {
+                Ok(()) => {}
+                Err(error) => tracing::info!("an old job stays for now: {}", error.message),
+            }
+        }
+        Ok(deleted)
+    }
+
+    async fn delete_old(&self, job: OldJob, deleted: &mut usize) -> Result<(), Error> {
+        for training_job_name in job.training {
+            self.delete_training_job(NamedTrainingJob { training_job_name }).await?;
+            *deleted += 1;
+        }
+        if let Some(hyper_parameter_tuning_job_name) = job.tuning {
+            self.delete_tuning_job(NamedTuningJob { hyper_parameter_tuning_job_name }).await?;
+            *deleted += 1;
+        }
+        Ok(())
+    }
+}
+
+/// A trial is as old as its tuning job and the youngest of its trials.
+fn old_jobs(rows: &dyn Rows, before_ms: u64) -> Result<Vec<OldJob>, StoreError> {
+    let is_old = |row: &ResourceRow| row.ended_ms.is_some_and(|ended| ended < before_ms);
+    let mut old = Vec::new();
+    for name in ended(rows, ResourceKind::TUNING_JOB, &is_old, before_ms)? {
+        if let Some(training) = trials(rows, &name, &is_old)? {
+            old.push(OldJob { tuning: Some(name), training });
+        }
+    }
+    for name in ended(rows, ResourceKind::TRAINING_JOB, &is_old, before_ms)? {
+        let tuning = match rows.trial(&name)? {
+            None => None,
+            Some(trial) => rows.resource(ResourceKind::TUNING_JOB, &trial.tuning)?,
+        };
+        if tuning.is_none() {
+            old.push(OldJob { tuning: None, training: vec![name] });
+        }
+    }
+    Ok(old)
+}
+
+fn ended(
+    rows: &dyn Rows,
+    kind: ResourceKind,
+    is_old: &dyn Fn(&ResourceRow) -> bool,
+    before_ms: u64,
+) -> Result<Vec<String>, StoreError> {
+    let mut filter = ResourceFilter { modified_before_ms: Some(before_ms), limit: PAGE, ..ResourceFilter::new(kind) };
+    let mut names = Vec::new();
+    loop {
+        let page = rows.list(&filter)?;
+        names.extend(page.rows.into_iter().filter(is_old).map(|row| row.name));
+        match page.next {
+            None => return Ok(names),
+            next => filter.after = next,
+        }
+    }
+}
+
+/// All trials of a tuning job, if all are old.
+fn trials(
+    rows: &dyn Rows,
+    tuning: &str,
+    is_old: &dyn Fn(&ResourceRow) -> bool,
+) -> Result<Option<Vec<String>>, StoreError> {
+    let mut filter = TrialFilter { tuning: tuning.to_owned(), limit: PAGE, ..TrialFilter::default() };
+    let mut names = Vec::new();
+    loop {
+        let page = rows.list_trials(&filter)?;
+        if !page.rows.iter().all(|(_, row)| is_old(row)) {
+            return Ok(None);
+        }
+        names.extend(page.rows.into_iter().map(|(trial, _)| trial.job));
+        match page.next {
+            None => return Ok(Some(names)),
+            next => filter.after = next,
+        }
+    }
+}
