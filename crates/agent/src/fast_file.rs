@@ -276,7 +276,7 @@ mod tests {
     }
 
     fn parts(dir: &Path) -> Arc<Parts> {
-        Parts::new(Box::new(Letters), ObjectCache::new(dir.join("objects"), 1 << 30)).unwrap()
+        Parts::new(Box::new(Letters), ObjectCache::new(dir.join("objects"), 1 << 30), Arc::default()).unwrap()
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use shoal_link::{Channel, Delivery, Input, ManifestEntry, ObjectTree};
@@ -22,6 +23,8 @@ pub(crate) struct Fetched {
     mounted: BTreeMap<String, Mounted>,
     /// Channels in Pipe mode, by name.
     pipes: BTreeMap<String, (Vec<ManifestEntry>, Arc<Options>, ObjectTree)>,
+    /// Bytes that all of them have put into the cache, whose limit holds for a job as a whole.
+    stored: Arc<AtomicU64>,
 }
 
 impl Fetched {
@@ -49,7 +52,7 @@ impl Fetched {
             self.pipes.insert(channel.name.clone(), (entries, options.clone(), tree.clone()));
             return Ok(None);
         }
-        let parts = parts_of(options, tree).map_err(own)?;
+        let parts = self.parts(options, tree).map_err(own)?;
         let place = place_of(dir, tree).map(|place| place.with_extension("mounted"));
         let place = place.ok_or_else(|| InputError::Refused(format!("\"{}\" names no tree", tree.tree)))?;
         if let Some(at) = self.mounted.values().find_map(|mounted| mounted.is_at(&place)) {
@@ -80,9 +83,13 @@ impl Fetched {
     /// There are no threads.
     pub(crate) fn pipe(&self, channel: &str) -> io::Result<Option<(Vec<ManifestEntry>, Arc<Parts>)>> {
         let of = |(entries, options, tree): &(Vec<ManifestEntry>, Arc<Options>, ObjectTree)| {
-            Ok((entries.clone(), parts_of(options, tree)?))
+            Ok((entries.clone(), self.parts(options, tree)?))
         };
         self.pipes.get(channel).map(of).transpose()
+    }
+
+    fn parts(&self, options: &Arc<Options>, tree: &ObjectTree) -> io::Result<Arc<Parts>> {
+        Parts::new(Box::new(FromServer::new(options, tree)), options.objects.clone(), self.stored.clone())
     }
 
     /// Files that wait for the server are answered with an error: a program that is to be killed
@@ -98,10 +105,6 @@ impl Fetched {
         };
         self.mounted.iter().map(of).collect()
     }
-}
-
-fn parts_of(options: &Arc<Options>, tree: &ObjectTree) -> io::Result<Arc<Parts>> {
-    Parts::new(Box::new(FromServer::new(options, tree)), options.objects.clone())
 }
 
 /// What is in a tree, from a server that may come back.

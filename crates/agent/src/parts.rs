@@ -26,6 +26,8 @@ const AHEAD: u64 = 16;
 const FETCHERS: usize = 3;
 /// Parts in memory where the cache has no room.
 const IN_MEMORY: usize = 64;
+/// Objects whose two files are open.
+const MAX_OPEN: usize = 128;
 
 /// Where parts come from.
 pub(crate) trait Origin: Send + Sync {
@@ -43,14 +45,36 @@ pub(crate) trait Origin: Send + Sync {
 pub(crate) struct Parts {
     origin: Box<dyn Origin>,
     cache: ObjectCache,
-    open: Mutex<HashMap<String, Arc<Object>>>,
+    open: Mutex<OpenObjects>,
     /// Parts that are in memory, the oldest first.
     in_memory: Mutex<VecDeque<(Weak<Object>, usize)>>,
-    /// Bytes that went into the cache.
-    stored: AtomicU64,
+    /// Bytes that went into the cache, of all channels of the job.
+    stored: Arc<AtomicU64>,
     /// Bytes that were fetched.
     fetched: AtomicU64,
     ahead: Mutex<Option<Sender<Wanted>>>,
+}
+
+/// Objects that are read, or were until others needed their places.
+#[derive(Default)]
+struct OpenObjects {
+    by_id: HashMap<String, Arc<Object>>,
+    /// The oldest first.
+    order: VecDeque<String>,
+}
+
+impl OpenObjects {
+    /// Closes the oldest that nobody reads; what the cache has of it is compared again when it is
+    /// opened next.
+    fn make_room(&mut self) {
+        if self.by_id.len() < MAX_OPEN {
+            return;
+        }
+        let is_idle = |id: &String| self.by_id.get(id).is_none_or(|object| Arc::strong_count(object) == 1);
+        if let Some(id) = self.order.iter().position(is_idle).and_then(|at| self.order.remove(at)) {
+            self.by_id.remove(&id);
+        }
+    }
 }
 
 /// A part of an object that is to be fetched ahead.
@@ -86,18 +110,18 @@ impl Object {
 }
 
 impl Parts {
-    /// Parts of an origin, kept in the node's cache.
+    /// Parts of an origin, kept in the node's cache, in which `stored` counts their bytes.
     ///
     /// # Errors
     /// There are no threads.
-    pub(crate) fn new(origin: Box<dyn Origin>, cache: ObjectCache) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(origin: Box<dyn Origin>, cache: ObjectCache, stored: Arc<AtomicU64>) -> io::Result<Arc<Self>> {
         let (ahead, requested) = channel();
         let parts = Arc::new(Self {
             origin,
             cache,
             open: Mutex::default(),
             in_memory: Mutex::default(),
-            stored: AtomicU64::default(),
+            stored,
             fetched: AtomicU64::default(),
             ahead: Mutex::new(Some(ahead)),
         });
@@ -155,9 +179,10 @@ impl Parts {
 
     fn object(&self, entry: &ManifestEntry) -> io::Result<Arc<Object>> {
         let mut open = self.open.lock().expect("no holder of this lock panics");
-        if let Some(object) = open.get(&entry.id) {
+        if let Some(object) = open.by_id.get(&entry.id) {
             return Ok(object.clone());
         }
+        open.make_room();
         let files = PartFiles::open(&self.cache, &entry.id, entry.size)?;
         let count = PartFiles::count(entry.size)?;
         let object = Arc::new(Object {
@@ -167,7 +192,8 @@ impl Parts {
             changed: Condvar::new(),
             last: AtomicU64::default(),
         });
-        open.insert(entry.id.clone(), object.clone());
+        open.by_id.insert(entry.id.clone(), object.clone());
+        open.order.push_back(entry.id.clone());
         Ok(object)
     }
 

@@ -47,7 +47,7 @@ impl House {
         let origin = Counted { pause: Duration::from_millis(2), ..Counted::default() };
         let (fetches, fails) = (origin.fetches.clone(), origin.fails.clone());
         let cache = ObjectCache::new(dir.path().join("objects"), max_bytes);
-        let parts = Parts::new(Box::new(origin), cache).unwrap();
+        let parts = Parts::new(Box::new(origin), cache, Arc::default()).unwrap();
         Self { dir, fetches, fails, parts }
     }
 
@@ -147,4 +147,17 @@ fn a_stream_is_the_whole_object() {
     let mut content = Vec::new();
     house.parts.stream(&entry()).read_to_end(&mut content).unwrap();
     assert!(content == Vec::from_iter((0..SIZE).map(byte)));
+}
+
+#[test]
+fn many_objects_are_read_with_few_files_open() {
+    let house = House::new(1 << 30);
+    let read = |number: usize| {
+        let entry = ManifestEntry { id: format!("{number:04x}"), size: 10, ..entry() };
+        assert_eq!(house.parts.read_at(&entry, 0, 10).unwrap(), Vec::from_iter((0..10).map(byte)));
+    };
+    (0..3 * MAX_OPEN).for_each(read);
+    assert_eq!(house.parts.open.lock().unwrap().by_id.len(), MAX_OPEN);
+    (0..3 * MAX_OPEN).for_each(read);
+    assert_eq!(house.fetches(), 3 * MAX_OPEN, "what was closed is in the cache");
 }

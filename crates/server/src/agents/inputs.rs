@@ -30,6 +30,9 @@ use crate::{
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Entries of a message.
 const MAX_ENTRIES: usize = 5000;
+/// Bytes of a message's lines at which it ends: each entry of an augmented manifest has a sample's
+/// attributes.
+const MAX_LIST_BYTES: usize = 8 << 20;
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Where they are.
@@ -166,11 +169,14 @@ fn tree_of(input: &Input) -> Option<&str> {
 fn list(manifest: &Path, sender: &AgentSender) -> io::Result<()> {
     let mut lines = BufReader::new(File::open(manifest)?).lines().peekable();
     loop {
-        let mut entries = Vec::new();
+        let (mut entries, mut bytes) = (Vec::new(), 0);
         while entries.len() < MAX_ENTRIES
+            && bytes < MAX_LIST_BYTES
             && let Some(line) = lines.next()
         {
-            entries.push(serde_json::from_str::<ManifestEntry>(&line?)?);
+            let line = line?;
+            bytes += line.len();
+            entries.push(serde_json::from_str::<ManifestEntry>(&line)?);
         }
         let is_last = lines.peek().is_none();
         sender.send(ToAgent::Manifest { entries, is_last })?;
