@@ -47,18 +47,19 @@ pub(crate) fn time_text(seconds: &serde_json::Value) -> String {
 const PIPE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Progress: one line that is redrawn on a terminal; elsewhere lasting lines, and the other line
-/// every 30 s at most.
+/// every 30 s at most, if it is another one.
 #[derive(Debug)]
 pub struct Progress {
     terminal: bool,
     drawn: bool,
     written: Instant,
+    last: String,
 }
 
 impl Progress {
     /// Standard output stays data.
     pub fn on_stderr() -> Self {
-        Self { terminal: io::stderr().is_terminal(), drawn: false, written: Instant::now() }
+        Self { terminal: io::stderr().is_terminal(), drawn: false, written: Instant::now(), last: String::new() }
     }
 
     /// Whether a person watches.
@@ -72,9 +73,9 @@ impl Progress {
             // Wrapping off, line, wrapping on: a wrapped line could not be redrawn in place.
             eprint!("\r\x1b[K\x1b[?7l{text}\x1b[?7h");
             self.drawn = true;
-        } else if self.written.elapsed() >= PIPE_INTERVAL {
+        } else if self.written.elapsed() >= PIPE_INTERVAL && text != self.last {
             eprintln!("{text}");
-            self.written = Instant::now();
+            (self.written, self.last) = (Instant::now(), text.to_owned());
         }
     }
 

@@ -2,6 +2,7 @@
 
 use askama::Template;
 use http::{Response, StatusCode};
+use shoal_wire::KeyRole;
 
 use super::{
     Visit, assets,
@@ -18,10 +19,11 @@ pub(crate) struct Frame {
     pub(crate) assets: String,
     pub(crate) version: &'static str,
     pub(crate) signed_in: bool,
+    role: KeyRole,
 }
 
 impl Frame {
-    pub(crate) fn new(title: &str, theme: Option<&str>) -> Self {
+    pub(crate) fn new(title: &str, theme: Option<&str>, role: KeyRole) -> Self {
         let theme = ["light", "dark"].into_iter().find(|known| Some(*known) == theme);
         Self {
             title: title.to_owned(),
@@ -29,7 +31,18 @@ impl Frame {
             assets: assets::path(""),
             version: env!("CARGO_PKG_VERSION"),
             signed_in: true,
+            role,
         }
+    }
+
+    /// Whether the visitor may stop, delete and rename what is seen.
+    pub(crate) fn may_change(&self) -> bool {
+        self.role != KeyRole::Reader
+    }
+
+    /// Whether the visitor may read what belongs to all together: costs, alarms.
+    pub(crate) fn sees_overview(&self) -> bool {
+        self.role != KeyRole::User
     }
 }
 

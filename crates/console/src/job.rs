@@ -168,13 +168,14 @@ impl Console {
         let end_ms = view.training_end.map_or(now, |end| end.0);
         let (resources, algorithm) = (&request.resources, &request.algorithm);
         let script = request.script.as_ref().map(|script| script.program.as_str());
+        let can_stop = frame.may_change() && !view.ended && view.status == shoal_plane::JobStatus::InProgress;
         Ok(JobPage {
             frame,
             name: row.name.clone(),
             arn: row.arn.clone(),
             badge: badge(view),
             live: !view.ended,
-            can_stop: !view.ended && view.status == shoal_plane::JobStatus::InProgress,
+            can_stop,
             failure: view.failure_reason.clone(),
             waiting: view.pending.as_ref().map(|reason| {
                 let (place, lacks) = why_it_waits(reason);

@@ -53,7 +53,7 @@ use std::{
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt;
 use shoal_store::ResourceKind;
-use shoal_wire::ErrorCode;
+use shoal_wire::{ErrorCode, KeyRole};
 
 use self::{
     about::Noted,
@@ -91,6 +91,7 @@ pub struct Console {
 }
 
 /// A request for a page, as far as pages look at it.
+#[derive(Clone)]
 struct Visit {
     head: Parts,
     source: IpAddr,
@@ -98,6 +99,8 @@ struct Visit {
     query: Query,
     /// The path below `/console/`, decoded, in segments.
     path: Vec<String>,
+    /// Of the key that the visitor has signed in with.
+    role: KeyRole,
 }
 
 impl Console {
@@ -167,6 +170,7 @@ impl Console {
             ObjectsOpen::All => self.counts.clone(),
             ObjectsOpen::Some(_) => Arc::default(),
         };
+        let visit = &Visit { role: seen.role, ..visit.clone() };
         let console = Self { sources: Arc::new(seen), sessions: self.sessions.clone(), counts };
         console.check_seen(visit, &path).await?;
         console.page(visit, &path, session.until_s, body).await
@@ -232,12 +236,19 @@ impl Visit {
     fn new(head: Parts, source: IpAddr, is_tls: bool) -> Self {
         let below = head.uri.path().strip_prefix("/console").unwrap_or_default();
         let path = below.split('/').filter(|segment| !segment.is_empty()).map(query::decode).collect();
-        Self { query: Query::parse(head.uri.query().unwrap_or_default()), path, head, source, is_tls }
+        Self {
+            query: Query::parse(head.uri.query().unwrap_or_default()),
+            path,
+            head,
+            source,
+            is_tls,
+            role: KeyRole::Owner,
+        }
     }
 
     /// What every page shows around its own contents.
     fn frame(&self, title: &str) -> Frame {
-        Frame::new(title, session::cookie(&self.head.headers, "shoal-theme"))
+        Frame::new(title, session::cookie(&self.head.headers, "shoal-theme"), self.role)
     }
 }
 

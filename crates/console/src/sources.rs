@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use shoal_plane::{Catalog, JobView, TuningView};
 use shoal_store::{Objects, ResourceRow, Rows, StoreError, Telemetry};
-use shoal_wire::{CreateTuningJob, Error, WarmPool, sigv4::Credentials};
+use shoal_wire::{CreateTuningJob, Error, KeyRole, WarmPool, sigv4::Credentials};
 use tokio::sync::watch;
 
 use crate::{JobChanges, RunsPage, RunsQuery, SignOn};
@@ -36,6 +36,8 @@ pub struct Sources {
     pub sign_on: Option<Arc<dyn SignOn>>,
     /// Which objects may be downloaded.
     pub objects_open: ObjectsOpen,
+    /// What the visitor's key is for: pages offer what it opens.
+    pub role: KeyRole,
     /// The id of the data directory.
     pub data_id: String,
     /// Where it is: what was used or signed out is written there.

@@ -123,13 +123,14 @@ fn page(sources: &Sources, frame: Frame, row: &ResourceRow) -> Result<TuningPage
     let goal = request.definitions.first().map_or(Goal::Minimize, |definition| definition.objective.goal);
     let end_ms = view.ended.map_or_else(now_ms, |end| end.0);
     let job = view.best.as_ref().map(|best| best.job.clone()).unwrap_or_default();
+    let can_stop = frame.may_change() && view.status == shoal_plane::TuningStatus::InProgress;
     Ok(TuningPage {
         frame,
         name: row.name.clone(),
         arn: row.arn.clone(),
         badge: badge(view.status),
         live: view.ended.is_none(),
-        can_stop: view.status == shoal_plane::TuningStatus::InProgress,
+        can_stop,
         failure: view.failure_reason.clone(),
         warning: sources.server.best_model_warning(&view)?,
         best: best(&request, &view).map(|(metric, value)| (metric, value, job)),

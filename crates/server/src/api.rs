@@ -16,6 +16,7 @@ mod logs;
 mod metrics;
 mod named;
 mod near;
+mod old_jobs;
 mod open_to_jobs;
 mod own_metrics;
 mod permission;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use shoal_console::{ImageKind, ObjectsOpen, RunsPage, RunsQuery, Sources, Stop, Study};
 use shoal_plane::{JobView, TuningView};
 use shoal_store::{ResourceRow, StoreError};
-use shoal_wire::{CreateTuningJob, Error, Service, WarmPool, parse, sigv4::Credentials};
+use shoal_wire::{CreateTuningJob, Error, KeyRole, Service, WarmPool, parse, sigv4::Credentials};
 
 use crate::{
     Image,
@@ -84,11 +84,12 @@ impl shoal_console::Keys for ConsoleKeys {
         let member = if is_owner { None } else { Some(self.ring.team.by_key(access_key_id)?) };
         let server = Server { member: member.clone(), source, ..self.server.clone() };
         let rows = server.caller().rows(&all.rows);
+        let role = member.as_ref().map_or(KeyRole::Owner, |member| member.role);
         let objects_open = match member.filter(|member| member.is_user()) {
             None => ObjectsOpen::All,
             Some(member) => ObjectsOpen::Some(Arc::new(move |bucket, key| member.may_read(bucket, key))),
         };
-        Some(Sources { rows, objects_open, server: Arc::new(server), ..all.clone() })
+        Some(Sources { rows, objects_open, role, server: Arc::new(server), ..all.clone() })
     }
 
     fn signed_in(&self, access_key_id: &str, identity: Option<&str>, source: IpAddr, is_in: bool) {

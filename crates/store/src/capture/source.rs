@@ -301,6 +301,10 @@ pub fn make_another(root: &Path) -> Result<String, StoreError> {
             fs::remove_file(record).map_err(io_at("remove", record))?;
         }
     }
+    // Agents of the original try its port until their lease ends, and a copy has nothing for them.
+    for port in ["agents-port", "jobs-port"].map(|name| root.join(name)).iter().filter(|port| port.exists()) {
+        fs::remove_file(port).map_err(io_at("remove", port))?;
+    }
     let id = crate::data_dir::random_hex::<8>()?;
     DataDir::write_private(&root.join("id"), format!("{id}\n").as_bytes())?;
     Ok(id)
