@@ -51,8 +51,8 @@ def roles(make_house, tmp_path_factory):
     return house, Jobs(house)
 
 
-def session(house, key, role):
-    role = {"RoleArn": f"arn:aws:iam::{ACCOUNT}:role/{role}", "RoleSessionName": "me"}
+def session(house, key, role, **narrowed):
+    role = {"RoleArn": f"arn:aws:iam::{ACCOUNT}:role/{role}", "RoleSessionName": "me", **narrowed}
     credentials = key.client("sts").assume_role(**role)["Credentials"]
     return {service: key.client(service, **credentials) for service in ("sagemaker", "s3", "sts")}
 
@@ -103,7 +103,7 @@ def test_a_session_does_what_its_roles_policies_permit(roles, owner):
     error = refusal(trainer["sagemaker"].create_training_job, **plain)
     assert error["Code"] == "AccessDeniedException"
     assert "assumed-role/Trainer/me is not authorized to perform: sagemaker:CreateTrainingJob" in error["Message"]
-    assert "because no policy of the role allows it" in error["Message"]
+    assert "because no policy of the role or the session allows it" in error["Message"]
     arn = trainer["sagemaker"].create_training_job(**tagged)["TrainingJobArn"]
     name = {"TrainingJobName": tagged["TrainingJobName"]}
     assert trainer["sagemaker"].describe_training_job(**name)["TrainingJobArn"] == arn
@@ -113,6 +113,26 @@ def test_a_session_does_what_its_roles_policies_permit(roles, owner):
     assert refusal(trainer["sagemaker"].list_training_jobs)["Code"] == "AccessDeniedException"
     assert len(lister["sagemaker"].list_training_jobs()["TrainingJobSummaries"]) == 2
     assert refusal(lister["sagemaker"].describe_training_job, **name)["Code"] == "AccessDeniedException"
+
+
+def test_a_session_is_narrowed_by_the_policy_that_it_is_opened_with(roles, owner):
+    house, jobs = roles
+    jobs.put("vision/kept/b", "b")
+    allow = {"Effect": "Allow", "Action": ["s3:Get*", "sts:*"], "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allow]}, indent=2)
+    narrowed = session(house, owner, "Trainer", Policy=policy)
+    assert narrowed["s3"].get_object(Bucket="tests", Key="vision/kept/b")["Body"].read() == b"b"
+    assert refusal(narrowed["s3"].get_object, Bucket="tests", Key="other/a")["Code"] == "AccessDenied", "the role's"
+    assert refusal(narrowed["s3"].put_object, Bucket="tests", Key="vision/c")["Code"] == "AccessDenied"
+    assert refusal(narrowed["sagemaker"].list_training_jobs)["Code"] == "AccessDeniedException"
+    assume = {"RoleArn": f"arn:aws:iam::{ACCOUNT}:role/Trainer", "RoleSessionName": "me"}
+    error = refusal(owner.client("sts").assume_role, **assume, Policy='{"Statement": []}')
+    assert (error["Code"], "Statement is empty" in error["Message"]) == ("MalformedPolicyDocument", True)
+    long = json.dumps({"Statement": [allow, {**allow, "Resource": "arn:aws:s3:::" + 2000 * "x"}]})
+    assert refusal(owner.client("sts").assume_role, **assume, Policy=long)["Code"] in (
+        "PackedPolicyTooLarge",
+        "ValidationError",
+    )
 
 
 def test_a_session_opens_of_s3_what_its_roles_policies_permit(roles, owner):

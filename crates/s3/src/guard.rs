@@ -15,8 +15,9 @@ pub struct PolicyCaller {
     pub principals: Vec<String>,
     /// The name of a user's key.
     pub username: Option<String>,
-    /// Policies of a declared role whose session it is; `None`: nothing narrows it.
-    pub role: Option<Arc<Vec<Policy>>>,
+    /// Of a session: the policies of its role where roles are declared, and those that it was
+    /// opened with. Each of them has to allow what is done.
+    pub narrowed_by: Vec<Arc<Vec<Policy>>>,
 }
 
 /// The caller of a request, and the policy of the bucket that its path names.
@@ -80,8 +81,7 @@ impl Guard {
     /// The same of something in another bucket.
     pub(crate) fn permits_by(&self, policy: Option<&Policy>, by_key: bool, deed: &Deed) -> bool {
         let request = request(&self.caller, &self.account, deed);
-        let narrows = |role: &Arc<Vec<Policy>>| decide(role.iter(), &request) != Decision::Allowed;
-        if self.caller.role.as_ref().is_some_and(narrows) {
+        if self.caller.narrowed_by.iter().any(|it| decide(it.iter(), &request) != Decision::Allowed) {
             return false;
         }
         if by_key && self.scope == Scope::All && OWNERS.contains(&deed.action.as_str()) {
@@ -159,7 +159,7 @@ mod tests {
             caller: PolicyCaller {
                 principals: vec![format!("arn:aws:iam::1:user/{user}")],
                 username: Some(user.to_owned()),
-                role: has_role.then(|| Arc::new(vec![Policy::of_identity(NARROW).unwrap()])),
+                narrowed_by: Vec::from_iter(has_role.then(|| Arc::new(vec![Policy::of_identity(NARROW).unwrap()]))),
             },
             account: "1".to_owned(),
             policy: policy.clone(),

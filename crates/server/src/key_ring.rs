@@ -92,7 +92,7 @@ impl KeyRing {
             (Holder::Session(session), _) => PolicyCaller {
                 principals: roles::principals(account, &session.role, &session.name),
                 username: None,
-                role: self.roles.policies(&session.role),
+                narrowed_by: self.roles.policies(&session.role).into_iter().chain(session.policies()).collect(),
             },
             (Holder::Member, Some(member)) => member.policy_caller(account),
             (Holder::Attempt { id, .. }, _) => {
@@ -260,6 +260,7 @@ mod tests {
             role: "Trainer".to_owned(),
             name: "me".to_owned(),
             expires_ms: now_ms() + 3_600_000,
+            documents: Vec::new(),
         };
         let keys = session.open(&ring.owner).unwrap();
         let (id, token) = (keys.access_key_id.as_str(), keys.session_token.as_deref());
@@ -338,8 +339,13 @@ mod tests {
     #[test]
     fn an_assumed_role_has_the_owners_rights_until_it_expires() {
         let ring = ring();
-        let session =
-            |expires_ms| Session { issuer: None, role: "Trainer".to_owned(), name: "me".to_owned(), expires_ms };
+        let session = |expires_ms| Session {
+            issuer: None,
+            role: "Trainer".to_owned(),
+            name: "me".to_owned(),
+            expires_ms,
+            documents: Vec::new(),
+        };
         let keys = session(now_ms() + 3_600_000).open(&ring.owner).unwrap();
         let (id, token) = (keys.access_key_id.as_str(), keys.session_token.as_deref());
         assert!(matches!(ring.find(id, token).unwrap().holder, Holder::Session(it) if it.role == "Trainer"));

@@ -1,8 +1,9 @@
 //! Temporary keys of roles that were assumed. Nothing of them is stored: the id and the token are
 //! sealed with the owner's key, and the secret follows from it and the id.
 
-use std::io;
+use std::{io, sync::Arc};
 
+use shoal_policy::Policy;
 use shoal_s3::KeyFault;
 
 use crate::{
@@ -17,6 +18,8 @@ const SEAL: usize = 6;
 const TOKEN_SEAL: usize = 64;
 /// Tokens without an issuer had another label, so that none is read as having one.
 const TOKEN_LABEL: &str = "session-token-2:";
+/// Of tokens whose claims have documents, a line each.
+const NARROWED_LABEL: &str = "session-token-3:";
 
 /// Stands for the owner's key in claims.
 const OWNER: &str = "-";
@@ -32,6 +35,8 @@ pub(crate) struct Session {
     pub(crate) name: String,
     /// In milliseconds since the epoch.
     pub(crate) expires_ms: u64,
+    /// Documents that it was opened with, by itself and by the sessions that it was opened from.
+    pub(crate) documents: Vec<String>,
 }
 
 impl Session {
@@ -44,8 +49,10 @@ impl Session {
         let access_key_id = format!("ASIA{chance}{}", id_seal(owner, &chance));
         // Names may have letters that a header cannot carry.
         let issuer = self.issuer.as_deref().unwrap_or(OWNER);
-        let claims = hex(format!("{} {issuer} {} {}", self.expires_ms, self.role, self.name).as_bytes());
-        let seal = owner.derive(TOKEN_LABEL, &format!("{access_key_id} {claims}"));
+        let claims = format!("{} {issuer} {} {}", self.expires_ms, self.role, self.name);
+        let claims = hex(Vec::from_iter([claims].iter().chain(&self.documents).cloned()).join("\n").as_bytes());
+        let label = if self.documents.is_empty() { TOKEN_LABEL } else { NARROWED_LABEL };
+        let seal = owner.derive(label, &format!("{access_key_id} {claims}"));
         Ok(AccessKeys {
             secret_access_key: secret(owner, &access_key_id),
             session_token: Some(format!("{seal}{claims}")),
@@ -61,11 +68,14 @@ impl Session {
         now_ms: u64,
     ) -> Result<Self, KeyFault> {
         let (seal, claims) = token.and_then(|token| token.split_at_checked(TOKEN_SEAL)).ok_or(KeyFault::WrongToken)?;
-        if !owner.equal(seal, &owner.derive(TOKEN_LABEL, &format!("{access_key_id} {claims}"))) {
+        let is_sealed = |label: &str| owner.equal(seal, &owner.derive(label, &format!("{access_key_id} {claims}")));
+        let is_narrowed = is_sealed(NARROWED_LABEL);
+        if !is_narrowed && !is_sealed(TOKEN_LABEL) {
             return Err(KeyFault::WrongToken);
         }
         let claims = text_of_hex(claims).ok_or(KeyFault::WrongToken)?;
-        let mut words = claims.splitn(4, ' ');
+        let mut lines = claims.split('\n');
+        let mut words = if is_narrowed { lines.next().unwrap_or_default() } else { &claims }.splitn(4, ' ');
         let (Some(expires), Some(issuer), Some(role), Some(name)) =
             (words.next(), words.next(), words.next(), words.next())
         else {
@@ -76,7 +86,14 @@ impl Session {
             return Err(KeyFault::Expired);
         }
         let issuer = (issuer != OWNER).then(|| issuer.to_owned());
-        Ok(Self { issuer, role: role.to_owned(), name: name.to_owned(), expires_ms })
+        let documents = if is_narrowed { lines.map(str::to_owned).collect() } else { Vec::new() };
+        Ok(Self { issuer, role: role.to_owned(), name: name.to_owned(), expires_ms, documents })
+    }
+
+    /// What narrows it beside its role's policies. A document was read when the session was opened;
+    /// one that cannot be read now permits nothing.
+    pub(crate) fn policies(&self) -> impl Iterator<Item = Arc<Vec<Policy>>> {
+        self.documents.iter().map(|it| Arc::new(Policy::of_identity(it).into_iter().collect()))
     }
 }
 
@@ -106,8 +123,13 @@ mod tests {
             session_token: None,
         };
         let (mine, other) = (owner("mine"), owner("other"));
-        let session =
-            Session { issuer: None, role: "Trainer".to_owned(), name: "jürgen me".to_owned(), expires_ms: 2000 };
+        let session = Session {
+            issuer: None,
+            role: "Trainer".to_owned(),
+            name: "jürgen me".to_owned(),
+            expires_ms: 2000,
+            documents: Vec::new(),
+        };
         let keys = session.open(&mine).unwrap();
         let (id, token) = (keys.access_key_id.as_str(), keys.session_token.as_deref());
         assert_eq!(id.len(), 20);
@@ -115,6 +137,11 @@ mod tests {
         assert_eq!(Session::of(&mine, id, token, 1999), Ok(session.clone()));
         assert_eq!(Session::of(&mine, id, token, 2000), Err(KeyFault::Expired));
         let members = Session { issuer: Some("AKIA1".to_owned()), ..session.clone() };
+        let narrowed = Session { documents: vec!["{\"a\": 1}".to_owned(), "{}".to_owned()], ..session.clone() };
+        let of_narrowed = narrowed.open(&mine).unwrap();
+        let read = |token: Option<&str>| Session::of(&mine, &of_narrowed.access_key_id, token, 0);
+        assert_eq!(read(of_narrowed.session_token.as_deref()), Ok(narrowed.clone()));
+        assert_eq!(narrowed.policies().map(|it| it.len()).collect::<Vec<_>>(), [0, 0], "nothing is permitted");
         let of_member = members.open(&mine).unwrap();
         let read = Session::of(&mine, &of_member.access_key_id, of_member.session_token.as_deref(), 0);
         assert_eq!(read, Ok(members));

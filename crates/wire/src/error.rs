@@ -100,6 +100,8 @@ impl ErrorCode {
             (Service::Sns, Self::AccessDenied) => "AuthorizationError",
             (Service::Sns, Self::ResourceLimitExceeded) => "SubscriptionLimitExceeded",
             (Service::Sns, Self::InternalFailure) => "InternalError",
+            (Service::Sts, Self::InvalidFormat) => "MalformedPolicyDocument",
+            (Service::Sts, Self::ResourceLimitExceeded) => "PackedPolicyTooLarge",
             _ => self.names().1,
         }
     }

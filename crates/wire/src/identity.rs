@@ -26,6 +26,8 @@ pub struct AssumeRole {
     pub session: String,
     /// 900 to 43,200.
     pub duration_s: u32,
+    /// A document that narrows the session.
+    pub policy: Option<String>,
 }
 
 /// The reply to [`AssumeRole`].
@@ -41,6 +43,8 @@ pub struct AssumedRole {
     pub expires_ms: u64,
     /// [`crate::arn::assumed_role`].
     pub arn: String,
+    /// Of what a session's policies may have, what they have.
+    pub packed_policy_percent: usize,
     /// `<role id>:<session>`.
     pub id: String,
 }
@@ -147,10 +151,9 @@ impl Input for AssumeRole {
 impl AssumeRoleRequest {
     fn check(self) -> Result<AssumeRole, Error> {
         // A narrower session that is not narrower would be a lie.
-        if self.policy.is_some() || !self.policy_arns.is_empty() {
+        if !self.policy_arns.is_empty() {
             return Err(Error::validation(
-                "Shoal has no policies, so that a session cannot have less rights than its role: leave out Policy and \
-                 PolicyArns.",
+                "Shoal has no managed policies: write what the session may do into Policy, and leave out PolicyArns.",
             ));
         }
         let mut parts = self.role_arn.splitn(6, ':');
@@ -164,6 +167,7 @@ impl AssumeRoleRequest {
                 role: name.to_owned(),
                 session: self.role_session_name,
                 duration_s: self.duration_seconds.unwrap_or(3600),
+                policy: self.policy,
             }),
             _ => Err(Error::validation(format!(
                 "{} is invalid: RoleArn is arn:aws:iam::<12 digits>:role/<name>",
@@ -261,7 +265,7 @@ fn assumed(role: &AssumedRole) -> Value {
             "Expiration": timestamp::iso8601(role.expires_ms),
         },
         "AssumedRoleUser": {"Arn": role.arn, "AssumedRoleId": role.id},
-        "PackedPolicySize": 0,
+        "PackedPolicySize": role.packed_policy_percent,
     })
 }
 

@@ -1,10 +1,11 @@
 //! STS and IAM: who the client is, roles and what they may do. There is one account. Where no roles
 //! are declared, every role name stands for it; a caller that assumes a role keeps its own rights
-//! for a time, as far as the policies of a declared role permit.
+//! for a time, as far as the policies of a declared role and those of the session permit.
 
 use std::ops::Range;
 
-use shoal_policy::{Decision, decide};
+use serde_json::Value;
+use shoal_policy::{Decision, Policy, decide};
 use shoal_wire::{
     AssumeRole, AssumedRole, Error, ErrorCode, Evaluation, GetRole, ListRoles, Paging, Reply, Role,
     SimulatePrincipalPolicy, arn,
@@ -15,6 +16,19 @@ use crate::{clock::now_ms, identity::ROLE, internal::internal, key_ring::Holder,
 
 /// The id of every role.
 const ROLE_ID: &str = "AROASHOALSHOALSHOAL00";
+
+/// Bytes of a session's policies: they are in its token, which each request carries.
+const MAX_POLICY_BYTES: usize = 2048;
+
+/// A session's policy in one line.
+fn session_policy(document: &str) -> Result<String, Error> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        Error::new(ErrorCode::InvalidFormat, format!("Policy is not a policy that is evaluated here: {error}"))
+    };
+    Policy::of_identity(document).map_err(|error| wrong(&error))?;
+    let value: Value = serde_json::from_str(document).map_err(|error| wrong(&error))?;
+    Ok(value.to_string())
+}
 
 impl Api {
     pub(super) fn caller_identity(&self, caller: &Caller) -> Reply {
@@ -51,7 +65,23 @@ impl Api {
             _ => wanted_ms,
         };
         let issuer = caller.member.as_ref().map(|member| member.access_key_id.clone());
-        let session = Session { issuer, role: request.role, name: request.session, expires_ms };
+        // Nor one that may do more.
+        let mut documents = match &caller.holder {
+            Holder::Session(session) => session.documents.clone(),
+            _ => Vec::new(),
+        };
+        documents.extend(request.policy.as_deref().map(session_policy).transpose()?);
+        let bytes = documents.iter().map(String::len).sum::<usize>();
+        if bytes > MAX_POLICY_BYTES {
+            return Err(Error::new(
+                ErrorCode::ResourceLimitExceeded,
+                format!(
+                    "The session's policies, with those of the session that opens it, have {bytes} bytes without white \
+                     space; {MAX_POLICY_BYTES} is the most."
+                ),
+            ));
+        }
+        let session = Session { issuer, role: request.role, name: request.session, expires_ms, documents };
         let keys = session.open(&self.keys).map_err(|error| internal(&error))?;
         Ok(Reply::assume_role(&AssumedRole {
             access_key_id: keys.access_key_id,
@@ -60,6 +90,7 @@ impl Api {
             expires_ms,
             arn: arn::assumed_role(account, &session.role, &session.name),
             id: format!("{ROLE_ID}:{}", session.name),
+            packed_policy_percent: (bytes * 100).div_ceil(MAX_POLICY_BYTES),
         }))
     }
 

@@ -73,11 +73,11 @@ impl Api {
         }
     }
 
-    /// A role's session does what the policies of the role permit, on each resource that it names.
+    /// A role's session does what the policies of the role and its own permit, on each resource that
+    /// it names.
     async fn permit_role(&self, call: &Call, caller: &Caller) -> Result<(), Error> {
         let principal = self.ring.policy_caller(&caller.holder, caller.member.as_deref());
-        let Some(role) = principal.role.clone() else { return Ok(()) };
-        if call.operation.name == "GetCallerIdentity" {
+        if principal.narrowed_by.is_empty() || call.operation.name == "GetCallerIdentity" {
             return Ok(());
         }
         let (rows, telemetry, names) = (self.rows.clone(), self.telemetry.clone(), named(call)?);
@@ -98,12 +98,14 @@ impl Api {
                 resource: &resource,
                 keys: own.chain(tag_keys).chain(request_tags).chain(resource_tags).collect(),
             };
-            let why = match shoal_policy::decide(role.iter(), &request) {
-                Decision::Allowed => continue,
-                Decision::ExplicitDeny => " with an explicit deny in a policy of the role",
-                Decision::ImplicitDeny => " because no policy of the role allows it",
-            };
-            return Err(self.denied(call, caller, &resource, why));
+            for policies in &principal.narrowed_by {
+                let why = match shoal_policy::decide(policies.iter(), &request) {
+                    Decision::Allowed => continue,
+                    Decision::ExplicitDeny => " with an explicit deny in a policy of the role or the session",
+                    Decision::ImplicitDeny => " because no policy of the role or the session allows it",
+                };
+                return Err(self.denied(call, caller, &resource, why));
+            }
         }
         Ok(())
     }

@@ -274,15 +274,35 @@ async fn a_role_is_of_this_account_and_its_keys_are_the_owners() {
         role: "Trainer".to_owned(),
         session: "me".to_owned(),
         duration_s: 900,
+        policy: None,
     };
     let refused = api.assume_role(request("111111111111"), &Caller::owner()).unwrap_err();
     assert!(refused.code == ErrorCode::AccessDenied && refused.message.contains("role/Trainer"), "{refused:?}");
     let before = now_ms() / 1000 * 1000;
     let assumed = format!("{:?}", api.assume_role(request(ACCOUNT), &Caller::owner()).unwrap());
     assert!(assumed.contains("assumed-role/Trainer/me") && assumed.contains("ASIA"), "{assumed}");
+    let of_session = |policy: &str, documents: &[&str]| {
+        let documents = Vec::from_iter(documents.iter().map(|it| (*it).to_owned()));
+        let (role, name) = ("Trainer".to_owned(), "me".to_owned());
+        let session = Session { issuer: None, role, name, expires_ms: before + 900_000, documents };
+        let policy = Some(policy.to_owned());
+        let caller = Caller { holder: Holder::Session(session), ..Caller::owner() };
+        api.assume_role(shoal_wire::AssumeRole { policy, ..request(ACCOUNT) }, &caller)
+    };
+    let reads = "{\"Statement\": {\"Effect\": \"Allow\", \"Action\": \"sagemaker:List*\", \"Resource\": \"*\"}}";
+    assert!(format!("{:?}", of_session(reads, &[]).unwrap()).contains("PackedPolicySize\": Number(4)"));
+    assert_eq!(of_session("{}", &[]).unwrap_err().code, ErrorCode::InvalidFormat);
+    // What narrows the session that opens another one stays with it.
+    let long = "x".repeat(2000);
+    assert_eq!(of_session(reads, &[&long]).unwrap_err().code, ErrorCode::ResourceLimitExceeded);
     let who = |holder: Holder| format!("{:?}", api.caller_identity(&Caller { holder, ..Caller::owner() }));
-    let session =
-        Session { issuer: None, role: "Trainer".to_owned(), name: "me".to_owned(), expires_ms: before + 900_000 };
+    let session = Session {
+        issuer: None,
+        role: "Trainer".to_owned(),
+        name: "me".to_owned(),
+        expires_ms: before + 900_000,
+        documents: Vec::new(),
+    };
     for (holder, expected) in [
         (Holder::Owner, "assumed-role/ShoalRole/shoal"),
         (Holder::Session(session), "assumed-role/Trainer/me"),

@@ -79,7 +79,11 @@ impl Member {
 
     /// How policies name the holder.
     pub(crate) fn policy_caller(&self, account: &str) -> PolicyCaller {
-        PolicyCaller { principals: vec![arn::user(account, &self.name)], username: Some(self.name.clone()), role: None }
+        PolicyCaller {
+            principals: vec![arn::user(account, &self.name)],
+            username: Some(self.name.clone()),
+            narrowed_by: Vec::new(),
+        }
     }
 
     /// Whether the holder sees and changes own resources only.

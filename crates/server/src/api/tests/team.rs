@@ -386,7 +386,13 @@ async fn keys_are_added_listed_rotated_and_removed() {
 async fn a_role_that_is_assumed_narrows_nothing_and_widens_nothing() {
     let server = Unconnected::start().await;
     let rita = member("rita", KeyRole::Reader);
-    let session = Session { issuer: None, role: "Admin".to_owned(), name: "me".to_owned(), expires_ms: u64::MAX };
+    let session = Session {
+        issuer: None,
+        role: "Admin".to_owned(),
+        name: "me".to_owned(),
+        expires_ms: u64::MAX,
+        documents: Vec::new(),
+    };
     let stop = json!({"TrainingJobName": "a"});
     let answer = server.call_by(Holder::Session(session), Some(rita), "StopTrainingJob", stop).await;
     let message = denied("session", answer);
