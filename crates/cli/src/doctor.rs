@@ -2,6 +2,7 @@
 //! to do.
 
 use std::{
+    collections::BTreeMap,
     fs,
     net::TcpListener,
     path::{Path, PathBuf},
@@ -12,6 +13,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use shoal_algos::{Algorithms, Library};
+use shoal_encryption::{KeyRing, KeySource};
 use shoal_environments::Environment;
 use shoal_plane::Node;
 use shoal_sandbox::Support;
@@ -90,6 +92,7 @@ pub(crate) fn run(args: &DoctorArgs, algorithms: Algorithms) -> Result<Exit> {
     checks.extend(nodes(&settings));
     checks.extend(data_dir(&settings.data_dir));
     checks.extend(settings.objects.as_ref().map(objects));
+    checks.extend(kms(&settings));
     checks.extend(settings.tls.as_ref().map(certificate));
     checks.push(match args.settings.name_a_server() {
         true => server(&settings),
@@ -275,6 +278,26 @@ fn objects(objects: &ObjectsElsewhere) -> Check {
             Check::new(name, State::Missing, error.to_string(), todo)
         }
     }
+}
+
+/// Do the keys that contents are encrypted under work? A command wraps and unwraps one for that.
+fn kms(settings: &Settings) -> Vec<Check> {
+    let of_key = |(name, source): (&String, &KeySource)| {
+        let sources = BTreeMap::from([(name.clone(), source.clone())]);
+        let checked = KeyRing::open(&sources, &settings.region, &settings.account).and_then(|ring| ring.check(name));
+        let found = match source {
+            KeySource::File(path) => path.display().to_string(),
+            KeySource::Command(command) => command.join(" "),
+        };
+        match checked {
+            Ok(()) => Check::new(&format!("key {name}"), State::Ok, found, ""),
+            Err(error) => {
+                let todo = format!("correct [kms.{name:?}] in shoal.toml, or what it names (docs/encryption.md)");
+                Check::new(&format!("key {name}"), State::Missing, error.to_string(), &todo)
+            }
+        }
+    };
+    settings.kms.iter().map(of_key).collect()
 }
 
 /// POSIX `df`: the standard library cannot ask.

@@ -148,6 +148,7 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         },
         quotas: settings.quotas.clone(),
         roles: settings.roles.clone(),
+        kms: settings.kms.clone(),
         catalog: catalog(&settings.data_dir)?,
         launcher: launcher(settings),
         targets: settings.compute_targets.clone(),

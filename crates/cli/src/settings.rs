@@ -7,6 +7,7 @@ mod doubts;
 mod engine;
 mod file_systems;
 mod flags;
+mod kms;
 mod lists;
 mod machine;
 mod nodes;
@@ -20,12 +21,14 @@ mod typed;
 mod url;
 
 use std::{
+    collections::BTreeMap,
     net::{SocketAddr, ToSocketAddrs},
     num::NonZeroU32,
     path::{Path, PathBuf},
 };
 
 use anyhow::Result;
+use shoal_encryption::KeySource;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::{Node, Packing};
 use shoal_server::{
@@ -121,6 +124,8 @@ pub struct Settings {
     pub(crate) quotas: QuotaOptions,
     /// Roles that are declared.
     pub(crate) roles: Roles,
+    /// Keys that contents of objects can be encrypted under.
+    pub(crate) kms: BTreeMap<String, KeySource>,
     /// How notifications are delivered.
     pub(crate) notifications: NotificationOptions,
     /// Who identifies visitors of the console.
@@ -190,6 +195,7 @@ impl Settings {
             file_systems: file_systems::file_systems(typed)?,
             quotas: quotas::quotas(typed)?,
             roles: roles::roles(typed)?,
+            kms: kms::kms(typed)?,
             notifications: notifications::notifications(typed)?,
             sso: sso::sso(typed)?,
             log: parse(typed, "log", "one of error, warn, info, debug, trace")?,

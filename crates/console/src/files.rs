@@ -1,13 +1,13 @@
 //! A job's files in S3: what it reads and what it has written, with download.
 
-use std::{fs::File, io::Read, path::Path};
+use std::{io::Read, path::Path};
 
 use bytes::Bytes;
 use futures::stream;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use shoal_store::{Objects, StoreError};
+use shoal_store::{ObjectStream, Objects, StoreError};
 use shoal_wire::S3Uri;
 
 use super::{
@@ -78,17 +78,18 @@ impl Console {
         }
         let objects = self.sources.objects.clone();
         let name = Path::new(&key).file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let (meta, file) = blocking(move || match objects.read(&bucket, &key) {
+        let reader = blocking(move || match objects.reader(&bucket, &key) {
             Err(StoreError::NoSuchBucket(_) | StoreError::NoSuchKey { .. }) => {
                 Err(PageError::not_found(&format!("There is no object s3://{bucket}/{key} any more.")))
             }
             read => Ok(read?),
         })
         .await?;
+        let size = reader.meta.size;
         let mut response = answer("application/octet-stream", Bytes::new());
-        *response.body_mut() = pieces(file);
+        *response.body_mut() = pieces(reader.stream(0..size));
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(meta.size));
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(size));
         // Names in plain letters for all, and in UTF-8 for those who read that.
         let plain: String =
             name.chars().map(|c| if c.is_ascii_alphanumeric() || ".-_ ".contains(c) { c } else { '_' }).collect();
@@ -102,17 +103,17 @@ impl Console {
     }
 }
 
-/// A file as a body, read as fast as it is taken.
-fn pieces(file: File) -> Body {
-    let pieces = stream::unfold(Some(file), |file| async move {
-        let mut file = file?;
+/// An object as a body, read as fast as it is taken.
+fn pieces(object: ObjectStream) -> Body {
+    let pieces = stream::unfold(Some(object), |object| async move {
+        let mut object = object?;
         let read = tokio::task::spawn_blocking(move || {
             let mut piece = Vec::with_capacity(PIECE);
-            file.by_ref().take(PIECE as u64).read_to_end(&mut piece).map(|_| (piece, file))
+            object.by_ref().take(PIECE as u64).read_to_end(&mut piece).map(|_| (piece, object))
         });
         match read.await {
             Ok(Ok((piece, _))) if piece.is_empty() => None,
-            Ok(Ok((piece, file))) => Some((Ok(Frame::data(Bytes::from(piece))), Some(file))),
+            Ok(Ok((piece, object))) => Some((Ok(Frame::data(Bytes::from(piece))), Some(object))),
             Ok(Err(error)) => Some((Err(error.into()), None)),
             Err(error) => Some((Err(error.into()), None)),
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use http::HeaderMap;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{
@@ -14,6 +15,7 @@ use s3s::{S3Error, S3Request, S3Result, s3_error};
 use shoal_policy::Policy;
 
 use crate::backend::Backend;
+use crate::encryption::{self, PrivateTransport};
 use crate::guard::{self, Deed, Guard, PolicyCaller};
 use crate::ranges::Passed;
 use crate::{errors, percent, presigned, refusals, signed_headers};
@@ -260,15 +262,25 @@ impl S3Access for ScopedAccess {
             self.backend.check_bucket(&bucket).await?;
         }
         let query = cx.uri().query().map(str::to_owned);
-        refusals::check(cx.s3_op().name(), cx.method(), cx.headers(), query.as_deref())?;
+        refusals::check(cx.s3_op().name(), cx.headers(), query.as_deref())?;
+        let has_keys = cx.headers().keys().any(|name| name.as_str().contains(encryption::CUSTOMER_HEADERS));
+        if has_keys && cx.extensions_mut().get::<PrivateTransport>().is_none() {
+            return Err(s3_error!(
+                InvalidRequest,
+                "Requests specifying Server Side Encryption with Customer provided keys must be made over a secure \
+                 connection."
+            ));
+        }
         if self.backend.options.strict {
-            refusals::refuse_without_effect(cx.headers())?;
+            let (headers, bucket) = (cx.headers().clone(), cx.s3_path().get_bucket_name().map(str::to_owned));
+            let has_kms = self.has_kms(&headers, bucket).await?;
+            refusals::refuse_without_effect(&headers, has_kms)?;
         }
         // The path alone decides about these two.
         if matches!(cx.s3_op().name(), "GetObject" | "HeadObject")
             && let Some(passed) = cx.extensions_mut().get::<Passed>()
         {
-            passed.set();
+            passed.set(guard.clone());
         }
         cx.extensions_mut().insert(guard);
         Ok(())
@@ -314,6 +326,16 @@ impl ScopedAccess {
             None => None,
         };
         Ok(Guard { scope, caller, account: self.backend.options.account.clone(), policy })
+    }
+
+    /// Whether the object of this request is encrypted under a key of the owner.
+    async fn has_kms(&self, headers: &HeaderMap, bucket: Option<String>) -> S3Result<bool> {
+        if headers.contains_key("x-amz-server-side-encryption-aws-kms-key-id") {
+            return Ok(true);
+        }
+        let Some(bucket) = bucket.filter(|_| refusals::asks_for_any_kms(headers)) else { return Ok(false) };
+        let objects = Arc::clone(&self.backend.objects);
+        errors::blocking(move || encryption::any_kms_has_effect(&objects, &bucket)).await
     }
 
     async fn policy(&self, bucket: String) -> S3Result<Option<Arc<Policy>>> {

@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, Request, Response};
 use s3s::dto::{
     Checksum, ETag, GetObjectOutput, HeadObjectOutput, Metadata, ServerSideEncryption, Timestamp, TimestampFormat,
 };
-use s3s::{Body, S3Result, s3_error};
+use s3s::{Body, S3Result};
 use shoal_store::{Attributes, ObjectMeta};
 
 use crate::{checksums, storage_class, tags};
@@ -67,7 +67,6 @@ pub(crate) fn describe(meta: &ObjectMeta, with_checksums: bool) -> HeadObjectOut
         expires: kept("expires").and_then(|text| Timestamp::parse(TimestampFormat::HttpDate, &text).ok()),
         last_modified: Some(timestamp(meta.modified_ms)),
         metadata: Some(meta.attributes.user.clone().into_iter().collect()).filter(|user: &Metadata| !user.is_empty()),
-        server_side_encryption: Some(at_rest()),
         storage_class: storage_class::other(&meta.attributes),
         ..HeadObjectOutput::default()
     }
@@ -96,6 +95,10 @@ pub(crate) fn for_download(head: HeadObjectOutput, meta: &ObjectMeta) -> GetObje
         metadata: head.metadata,
         parts_count: head.parts_count,
         server_side_encryption: head.server_side_encryption,
+        ssekms_key_id: head.ssekms_key_id,
+        bucket_key_enabled: head.bucket_key_enabled,
+        sse_customer_algorithm: head.sse_customer_algorithm,
+        sse_customer_key_md5: head.sse_customer_key_md5,
         storage_class: head.storage_class,
         tag_count: tag_count(meta),
         ..GetObjectOutput::default()
@@ -121,24 +124,10 @@ pub(crate) fn signed(size: u64) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// What every object has, in AWS's words: who reads the disk is kept out by what encrypts the disk,
-/// as with SSE-S3.
+/// What an object without a key has, in AWS's words: who reads the disk is kept out by what encrypts
+/// the disk, as with SSE-S3.
 pub(crate) fn at_rest() -> ServerSideEncryption {
     ServerSideEncryption::from_static(ServerSideEncryption::AES256)
-}
-
-/// What an object gets whose writer asks for this encryption. SageMaker's SDKs always ask for KMS;
-/// it is accepted without effect.
-///
-/// # Errors
-/// S3 has no such encryption.
-pub(crate) fn encryption(asked: Option<ServerSideEncryption>) -> S3Result<Option<ServerSideEncryption>> {
-    match asked {
-        Some(kind) if !matches!(kind.as_str(), "AES256" | "aws:kms" | "aws:kms:dsse") => {
-            Err(s3_error!(InvalidArgument, "The encryption method specified is not supported"))
-        }
-        _ => Ok(Some(at_rest())),
-    }
 }
 
 /// Whether a request is a GetObjectAttributes.

@@ -1,6 +1,5 @@
 //! Copies between objects, whole or of a range into a part.
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use http::header::{IF_MATCH, IF_NONE_MATCH};
@@ -10,29 +9,31 @@ use s3s::dto::{
     MetadataDirective, Range, TaggingDirective, UploadPartCopyInput, UploadPartCopyOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
-use shoal_store::{Attributes, StoreError};
+use shoal_encryption::{CustomerKey, Envelope};
+use shoal_store::{Attributes, Encryption, ObjectMeta, ObjectReader, Objects, PutCondition, StoreError};
 
 use crate::attributes;
 use crate::backend::Backend;
 use crate::checksums::{self, object_with_checksums, part_with_checksums};
 use crate::conditions::{Conditions, put_condition};
-use crate::errors::blocking;
+use crate::encryption::{self, Shown, asked, customer, source_customer, with_encryption};
+use crate::errors::{blocking, blocking_s3, from_store};
+use crate::guard::Guard;
 use crate::multipart;
 use crate::refusals;
 use crate::storage_class;
-
-/// Bytes read at a time.
-const PIECE: usize = 256 << 10;
 
 pub(crate) async fn copy_object(
     backend: &Backend,
     req: S3Request<CopyObjectInput>,
 ) -> S3Result<S3Response<CopyObjectOutput>> {
-    let S3Request { input, headers, .. } = req;
+    let S3Request { input, headers, extensions, .. } = req;
+    let guard = extensions.get::<Guard>().cloned();
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
     backend.check_owner(input.expected_source_bucket_owner.as_deref())?;
     let condition = put_condition(condition(&headers, &IF_MATCH)?, condition(&headers, &IF_NONE_MATCH)?)?;
-    let server_side_encryption = attributes::encryption(input.server_side_encryption)?;
+    let asked = asked!(backend, guard.as_ref(), input)?;
+    let source_customer = source_customer!(input)?;
     let (source_bucket, source_key) = source_of(input.copy_source)?;
     let source = backend.object(source_bucket.clone(), source_key.clone()).await?;
     let conditions = Conditions {
@@ -42,13 +43,14 @@ pub(crate) async fn copy_object(
         if_unmodified_since: input.copy_source_if_unmodified_since,
     };
     conditions.check_copy(&source)?;
+    encryption::may_read(backend, guard.as_ref(), &source, source_customer.as_ref())?;
     let replace = input.metadata_directive.is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
     // Tags alone are no reason: they have an operation of their own.
-    if !replace && (&source_bucket, &source_key) == (&input.bucket, &input.key) {
+    if !replace && !asked.is_named() && (&source_bucket, &source_key) == (&input.bucket, &input.key) {
         return Err(s3_error!(
             InvalidRequest,
             "This copy request is illegal because it is trying to copy an object to itself without changing the \
-             object's metadata."
+             object's metadata, storage class, website redirect location or encryption attributes."
         ));
     }
     let named = attributes::from_request(&headers, input.metadata, input.tagging.as_deref())?;
@@ -63,27 +65,24 @@ pub(crate) async fn copy_object(
         let headers = storage_class::replaced(own.headers, &named.headers);
         Attributes { tags, headers, ..own }
     };
-    let asked = checksums::for_upload(input.checksum_algorithm.as_ref(), None)?.map(|checksum| checksum.algorithm);
+    let algorithm = checksums::for_upload(input.checksum_algorithm.as_ref(), None)?.map(|checksum| checksum.algorithm);
     // A checksum of the parts' checksums is none of the content.
-    let asked = asked.filter(|name| attributes.checksums.get(name).is_none_or(|sum| sum.contains('-')));
-    let objects = Arc::clone(&backend.objects);
+    let algorithm = algorithm.filter(|name| attributes.checksums.get(name).is_none_or(|sum| sum.contains('-')));
+    let (own, customer) = (backend.clone(), asked.customer().cloned());
     let (bucket, key) = (input.bucket, input.key);
-    let meta = blocking(move || {
-        let mut attributes = attributes;
-        if let Some(algorithm) = asked {
-            let mut hasher = checksums::hasher_of(Some(&algorithm));
-            let mut file = objects.open_file(&source)?;
-            let read = each_piece(&mut file, |piece| {
-                hasher.update(piece);
-                Ok(())
-            });
-            read.map_err(|error| StoreError::Io { what: "read", path: objects.path(&source), source: error })?;
-            attributes.checksums = checksums::from_dto(hasher.finalize());
+    let meta = blocking_s3(move || {
+        let encryption = asked.encryption(&own, guard.as_ref(), &bucket)?;
+        let source_key = source_customer.as_ref().map(|customer| &customer.key);
+        let copy = Copy { objects: &own.objects, source: &source, source_key, algorithm, attributes };
+        if is_alike(source.attributes.encryption.as_ref(), &encryption) {
+            copy.link(&source_bucket, &bucket, &key, &condition).map_err(from_store)
+        } else {
+            copy.write(&encryption, &bucket, &key, &condition).map_err(from_store)
         }
-        objects.copy((&source_bucket, &source), &bucket, &key, &attributes, &condition)
     });
     let meta = meta.await?;
-    Ok(S3Response::new(CopyObjectOutput {
+    let shown = Shown::of(backend, meta.attributes.encryption.as_ref(), customer.as_ref());
+    let output = CopyObjectOutput {
         copy_object_result: Some(object_with_checksums!(
             &meta.attributes.checksums,
             CopyObjectResult {
@@ -91,23 +90,93 @@ pub(crate) async fn copy_object(
                 last_modified: Some(attributes::timestamp(meta.modified_ms)),
             }
         )),
-        server_side_encryption,
-        ssekms_key_id: input.ssekms_key_id,
         ..CopyObjectOutput::default()
-    }))
+    };
+    Ok(S3Response::new(with_encryption!(shown, output)))
+}
+
+/// Whether a content can be another object's as it is stored.
+fn is_alike(source: Option<&Envelope>, target: &Encryption) -> bool {
+    match (source, target) {
+        (None, Encryption::None) => true,
+        (Some(source), Encryption::Kms(rule)) => {
+            source.kms_key() == Some(&rule.kms) && source.bucket_key == rule.bucket_key
+        }
+        _ => false,
+    }
+}
+
+/// A copy of a whole object.
+struct Copy<'a> {
+    objects: &'a Objects,
+    source: &'a ObjectMeta,
+    source_key: Option<&'a CustomerKey>,
+    /// Computed of the content, as it was asked for.
+    algorithm: Option<String>,
+    attributes: Attributes,
+}
+
+impl Copy<'_> {
+    /// Without copying bytes.
+    fn link(
+        self,
+        source_bucket: &str,
+        bucket: &str,
+        key: &str,
+        condition: &PutCondition,
+    ) -> Result<ObjectMeta, StoreError> {
+        let mut attributes = self.attributes;
+        if let Some(algorithm) = self.algorithm {
+            let mut hasher = checksums::hasher_of(Some(&algorithm));
+            each_piece(&self.objects.reader_of(self.source, None)?, 0..self.source.size, |piece| {
+                hasher.update(piece);
+                Ok(())
+            })?;
+            attributes.checksums = checksums::from_dto(hasher.finalize());
+        }
+        self.objects.copy((source_bucket, self.source), bucket, key, &attributes, condition)
+    }
+
+    /// By decrypting and encrypting the content, which is one piece from then on.
+    fn write(
+        self,
+        encryption: &Encryption,
+        bucket: &str,
+        key: &str,
+        condition: &PutCondition,
+    ) -> Result<ObjectMeta, StoreError> {
+        let mut attributes = Attributes { parts: Vec::new(), ..self.attributes };
+        attributes.checksums.retain(|_, sum| !sum.contains('-'));
+        let mut hasher = checksums::hasher_of(self.algorithm.as_deref());
+        let mut writer = self.objects.encrypt(self.objects.writer()?, encryption)?;
+        let reader = self.objects.reader_of(self.source, self.source_key)?;
+        each_piece(&reader, 0..self.source.size, |piece| {
+            hasher.update(piece);
+            writer.append(piece)
+        })?;
+        if self.algorithm.is_some() {
+            attributes.checksums = checksums::from_dto(hasher.finalize());
+        }
+        self.objects.commit(writer, bucket, key, &attributes, condition)
+    }
 }
 
 pub(crate) async fn upload_part_copy(
     backend: &Backend,
-    input: UploadPartCopyInput,
+    req: S3Request<UploadPartCopyInput>,
 ) -> S3Result<S3Response<UploadPartCopyOutput>> {
+    let S3Request { input, extensions, .. } = req;
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
     backend.check_owner(input.expected_source_bucket_owner.as_deref())?;
     let number = multipart::part_number(input.part_number)?;
     let upload = multipart::check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
+    let (customer, source_customer) = (customer!(input)?, source_customer!(input)?);
+    let shown = Shown::of_part(backend, &upload, customer.as_ref())?;
     let (bucket, key) = source_of(input.copy_source)?;
-    let objects = Arc::clone(&backend.objects);
-    let (source, mut file) = blocking(move || objects.read(&bucket, &key)).await?;
+    let (objects, source_key) = (Arc::clone(&backend.objects), source_customer.as_ref().map(|it| it.key.clone()));
+    let reader = blocking(move || objects.reader_with(&bucket, &key, source_key.as_ref())).await?;
+    let source = reader.meta.clone();
+    encryption::may_read(backend, extensions.get::<Guard>(), &source, source_customer.as_ref())?;
     let conditions = Conditions {
         if_match: input.copy_source_if_match,
         if_none_match: input.copy_source_if_none_match,
@@ -126,25 +195,22 @@ pub(crate) async fn upload_part_copy(
         }
     };
     let objects = Arc::clone(&backend.objects);
-    let part = blocking(move || {
-        let mut writer = objects.part_writer(&input.upload_id, number, Some(chosen.end - chosen.start))?;
+    let part = blocking_s3(move || {
+        let writer = objects.part_writer(&input.upload_id, number, Some(chosen.end - chosen.start));
+        let key = customer.as_ref().map(|customer| &customer.key);
+        let writer = writer.and_then(|writer| objects.seal_part(writer, &upload, key));
+        let mut writer = writer.map_err(encryption::of_part)?;
         let mut hasher = checksums::hasher_of(upload.checksum.as_ref().map(|checksum| checksum.algorithm.as_str()));
-        let copied = file.seek(SeekFrom::Start(chosen.start)).and_then(|_| {
-            let mut range = file.take(chosen.end - chosen.start);
-            each_piece(&mut range, |piece| {
-                hasher.update(piece);
-                writer.write_all(piece)
-            })
+        let copied = each_piece(&reader, chosen, |piece| {
+            hasher.update(piece);
+            writer.append(piece)
         });
-        copied.map_err(|error| StoreError::Io {
-            what: "copy a part of",
-            path: objects.path(&source),
-            source: error,
-        })?;
-        objects.commit_part(writer, &input.upload_id, number, &checksums::from_dto(hasher.finalize()))
+        copied.map_err(from_store)?;
+        let checksums = checksums::from_dto(hasher.finalize());
+        objects.commit_part(writer, &input.upload_id, number, &checksums).map_err(from_store)
     });
     let part = part.await?;
-    Ok(S3Response::new(UploadPartCopyOutput {
+    let output = UploadPartCopyOutput {
         copy_part_result: Some(part_with_checksums!(
             &part.checksums,
             CopyPartResult {
@@ -153,7 +219,8 @@ pub(crate) async fn upload_part_copy(
             }
         )),
         ..UploadPartCopyOutput::default()
-    }))
+    };
+    Ok(S3Response::new(with_encryption!(shown, output)))
 }
 
 /// A condition on what the copy replaces, which the framework does not read.
@@ -163,14 +230,18 @@ fn condition(headers: &HeaderMap, name: &HeaderName) -> S3Result<Option<ETagCond
     condition.map(Some).map_err(|_| s3_error!(InvalidArgument, "The value of {} is no entity tag.", name))
 }
 
-fn each_piece(from: &mut impl Read, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-    let mut piece = vec![0; PIECE];
-    loop {
-        match from.read(&mut piece)? {
-            0 => return Ok(()),
-            length => take(&piece[..length])?,
-        }
+fn each_piece(
+    reader: &ObjectReader,
+    range: std::ops::Range<u64>,
+    mut take: impl FnMut(&[u8]) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut at = range.start;
+    while at < range.end {
+        let piece = reader.read(at, range.end)?;
+        take(&piece)?;
+        at += piece.len() as u64;
     }
+    Ok(())
 }
 
 fn source_of(source: CopySource) -> S3Result<(String, String)> {

@@ -11,14 +11,16 @@ use s3s::dto::{
     GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectAttributes, ObjectPart, Range, StorageClass,
     StreamingBlob,
 };
-use s3s::{Body, S3Response, S3Result, s3_error};
+use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
 use shoal_store::{ObjectMeta, ObjectReader};
 
 use crate::attributes;
 use crate::backend::Backend;
 use crate::checksums;
 use crate::conditions::Conditions;
+use crate::encryption::{self, Shown, customer, with_encryption};
 use crate::errors::{self, blocking};
+use crate::guard::Guard;
 use crate::multipart;
 use crate::storage_class;
 
@@ -30,7 +32,9 @@ const LARGEST_PAGE: i32 = 1000;
 
 pub(crate) async fn head_object(backend: &Backend, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    let customer = customer!(input)?;
     let meta = backend.object(input.bucket, input.key).await?;
+    encryption::has_customers_key(&meta, customer.as_ref())?;
     let conditions = Conditions {
         if_match: input.if_match,
         if_none_match: input.if_none_match,
@@ -39,7 +43,9 @@ pub(crate) async fn head_object(backend: &Backend, input: HeadObjectInput) -> S3
     };
     conditions.check(&meta)?;
     let wanted = Wanted::of(input.range, input.part_number)?;
-    let mut head = attributes::describe(&meta, wants_checksums(input.checksum_mode.as_ref(), wanted));
+    let head = attributes::describe(&meta, wants_checksums(input.checksum_mode.as_ref(), wanted));
+    let shown = Shown::of(backend, meta.attributes.encryption.as_ref(), customer.as_ref());
+    let mut head = with_encryption!(shown, head);
     select(&mut head, &meta, wanted)?;
     let mut response = S3Response::new(head);
     if let Some(count) = attributes::tag_count(&meta) {
@@ -48,16 +54,22 @@ pub(crate) async fn head_object(backend: &Backend, input: HeadObjectInput) -> S3
     Ok(response)
 }
 
-pub(crate) async fn get_object(backend: &Backend, input: GetObjectInput) -> S3Result<S3Response<GetObjectOutput>> {
+pub(crate) async fn get_object(
+    backend: &Backend,
+    req: S3Request<GetObjectInput>,
+) -> S3Result<S3Response<GetObjectOutput>> {
+    let S3Request { input, extensions, .. } = req;
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
-    let objects = Arc::clone(&backend.objects);
+    let customer = customer!(input)?;
+    let (objects, key) = (Arc::clone(&backend.objects), customer.as_ref().map(|customer| customer.key.clone()));
     let (reader, content) = blocking(move || {
-        let reader = objects.reader(&input.bucket, &input.key)?;
+        let reader = objects.reader_with(&input.bucket, &input.key, key.as_ref())?;
         let content = if reader.meta.size <= SMALL { Some(reader.read_all()?) } else { None };
         Ok((reader, content))
     })
     .await?;
     let meta = &reader.meta;
+    encryption::may_read(backend, extensions.get::<Guard>(), meta, customer.as_ref())?;
     let conditions = Conditions {
         if_match: input.if_match,
         if_none_match: input.if_none_match,
@@ -66,7 +78,9 @@ pub(crate) async fn get_object(backend: &Backend, input: GetObjectInput) -> S3Re
     };
     conditions.check(meta)?;
     let wanted = Wanted::of(input.range, input.part_number)?;
-    let mut head = attributes::describe(meta, wants_checksums(input.checksum_mode.as_ref(), wanted));
+    let head = attributes::describe(meta, wants_checksums(input.checksum_mode.as_ref(), wanted));
+    let shown = Shown::of(backend, meta.attributes.encryption.as_ref(), customer.as_ref());
+    let mut head = with_encryption!(shown, head);
     let range = select(&mut head, meta, wanted)?;
     let output = attributes::for_download(head, meta);
     let body = match content {
@@ -84,7 +98,9 @@ pub(crate) async fn get_object_attributes(
     input: GetObjectAttributesInput,
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    let customer = customer!(input)?;
     let meta = backend.object(input.bucket, input.key).await?;
+    encryption::has_customers_key(&meta, customer.as_ref())?;
     // Some clients send a header each, others one with all.
     let asked = |name: &str| {
         input.object_attributes.iter().flat_map(|all| all.as_str().split(',')).any(|one| one.trim() == name)

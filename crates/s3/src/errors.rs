@@ -1,8 +1,12 @@
 //! The store's errors as S3's.
 
+use std::borrow::Cow;
+
 use http::{HeaderValue, Response, StatusCode};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError};
 use shoal_store::StoreError;
+
+use crate::encryption;
 
 /// Runs the store's synchronous code where it may block.
 pub(crate) async fn blocking<T: Send + 'static>(
@@ -40,6 +44,7 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
                                                hold".to_owned())
         }
         StoreError::Full(_) => return insufficient_storage(error),
+        StoreError::Key(error) => return encryption::from_key(error),
         // With a status that clients do not retry: the object stays damaged.
         StoreError::DamagedObject { .. } => return own_code(error, "ObjectDamaged", StatusCode::UNPROCESSABLE_ENTITY),
         // Clients repeat it, and wait longer each time.
@@ -67,7 +72,7 @@ pub(crate) fn quota_exceeded(message: String) -> S3Error {
 }
 
 /// An error whose code the framework does not know.
-pub(crate) fn custom(code: &'static str, status: StatusCode, message: &'static str) -> S3Error {
+pub(crate) fn custom(code: &'static str, status: StatusCode, message: impl Into<Cow<'static, str>>) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::Custom(code.into()), message);
     error.set_status_code(status);
     error

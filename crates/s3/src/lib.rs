@@ -2,8 +2,8 @@
 //! header, by URL and by chunk; SigV2 by URL), checks every operation against the key's scope, and
 //! streams objects both ways in bounded memory.
 //!
-//! It keeps no versions, locks or customers' keys: requests that ask for them are refused
-//! with a sentence (`refusals`). What is accepted without effect is in docs/accepted.md; answers
+//! It keeps no versions or locks: requests that ask for them are refused with a sentence
+//! (`refusals`). What is accepted without effect is in docs/accepted.md; answers
 //! name it, or a strict front refuses it.
 
 mod access;
@@ -16,6 +16,7 @@ mod conditions;
 mod copy;
 mod delete;
 mod download;
+mod encryption;
 mod error_document;
 mod errors;
 mod front;
@@ -38,6 +39,7 @@ mod versions;
 
 pub use access::{KeyFault, KeyStore, OnVerified, Scope, Verified};
 pub use backend::Options;
+pub use encryption::PrivateTransport;
 pub use errors::{slow_down, tls_only};
 pub use front::S3Front;
 pub use guard::{PolicyCaller, bucket_decision};

@@ -15,7 +15,9 @@ use crate::attributes;
 use crate::backend::Backend;
 use crate::checksums::{self, object_with_checksums};
 use crate::conditions::put_condition;
-use crate::errors::{blocking, from_store};
+use crate::encryption::{Shown, asked, with_encryption};
+use crate::errors::{blocking, blocking_s3, from_store};
+use crate::guard::Guard;
 
 /// S3's limit.
 pub(crate) const LAST_PART: i32 = 10_000;
@@ -45,25 +47,31 @@ pub(crate) async fn create_multipart_upload(
     backend: &Backend,
     req: S3Request<CreateMultipartUploadInput>,
 ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
-    let S3Request { input, headers, .. } = req;
+    let S3Request { input, headers, extensions, .. } = req;
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
-    let server_side_encryption = attributes::encryption(input.server_side_encryption)?;
+    let guard = extensions.get::<Guard>().cloned();
+    let asked = asked!(backend, guard.as_ref(), input)?;
     let attributes = attributes::from_request(&headers, input.metadata, input.tagging.as_deref())?;
     let checksum = checksums::for_upload(input.checksum_algorithm.as_ref(), input.checksum_type.as_ref())?;
     let (algorithm, kind) = named(checksum.as_ref());
-    let objects = Arc::clone(&backend.objects);
+    let (own, customer) = (backend.clone(), asked.customer().cloned());
     let (bucket, key) = (input.bucket.clone(), input.key.clone());
-    let upload = blocking(move || objects.create_upload(&bucket, &key, &attributes, checksum.as_ref())).await?;
-    Ok(S3Response::new(CreateMultipartUploadOutput {
+    let (upload, shown) = blocking_s3(move || {
+        let encryption = asked.encryption(&own, guard.as_ref(), &bucket)?;
+        let upload =
+            own.objects.create_encrypted_upload(&bucket, &key, &attributes, checksum.as_ref(), &encryption);
+        Ok((upload.map_err(from_store)?, Shown::of_new(&own, &encryption, customer.as_ref())))
+    })
+    .await?;
+    let output = CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(upload),
         checksum_algorithm: algorithm,
         checksum_type: kind,
-        server_side_encryption,
-        ssekms_key_id: input.ssekms_key_id,
         ..CreateMultipartUploadOutput::default()
-    }))
+    };
+    Ok(S3Response::new(with_encryption!(shown, output)))
 }
 
 /// An upload's checksum as S3 names it.
@@ -90,7 +98,7 @@ pub(crate) async fn complete_multipart_upload(
             // it.
             let there = blocking(move || objects.get(&place.0, &place.1)).await?;
             match there.filter(|meta| uploaded_etag(&chosen).as_ref() == Some(&meta.etag)) {
-                Some(meta) => Ok(S3Response::new(completed(bucket, key, &meta))),
+                Some(meta) => Ok(S3Response::new(completed(backend, bucket, key, &meta))),
                 None => Err(error),
             }
         }
@@ -149,10 +157,11 @@ async fn join(
 
     let (objects, upload, checksums) = (Arc::clone(&backend.objects), input.upload_id, whole);
     let meta = blocking(move || objects.complete_upload(&upload, &chosen, &checksums, &condition)).await?;
-    Ok(S3Response::new(completed(input.bucket, input.key, &meta)))
+    Ok(S3Response::new(completed(backend, input.bucket, input.key, &meta)))
 }
 
-fn completed(bucket: String, key: String, meta: &ObjectMeta) -> CompleteMultipartUploadOutput {
+fn completed(backend: &Backend, bucket: String, key: String, meta: &ObjectMeta) -> CompleteMultipartUploadOutput {
+    let shown = Shown::of(backend, meta.attributes.encryption.as_ref(), None);
     object_with_checksums!(
         &meta.attributes.checksums,
         CompleteMultipartUploadOutput {
@@ -160,6 +169,9 @@ fn completed(bucket: String, key: String, meta: &ObjectMeta) -> CompleteMultipar
             bucket: Some(bucket),
             key: Some(key),
             e_tag: Some(attributes::etag(meta)),
+            server_side_encryption: shown.kind,
+            ssekms_key_id: shown.kms_key_id,
+            bucket_key_enabled: shown.bucket_key,
             ..CompleteMultipartUploadOutput::default()
         }
     )

@@ -43,7 +43,7 @@ impl S3 for Operations {
     }
 
     async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
-        download::get_object(&self.0, req.input).await
+        download::get_object(&self.0, req).await
     }
 
     async fn get_object_attributes(
@@ -137,7 +137,7 @@ impl S3 for Operations {
         &self,
         req: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        copy::upload_part_copy(&self.0, req.input).await
+        copy::upload_part_copy(&self.0, req).await
     }
 
     async fn complete_multipart_upload(

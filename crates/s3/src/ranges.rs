@@ -3,8 +3,7 @@
 //! signature is verified. So such a request is answered in two steps: the framework checks it and
 //! refuses the range, then it is served without the header.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use http::header::{AUTHORIZATION, RANGE};
 use http::{Method, Request, Uri};
@@ -12,13 +11,15 @@ use s3s::access::{S3Access, S3AccessContext};
 use s3s::dto::Range;
 use s3s::{Body, S3Result};
 
+use crate::guard::Guard;
+
 /// Set where signature and scope of a request have been checked; an extension of the request.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Passed(Arc<AtomicBool>);
+#[derive(Clone, Default)]
+pub(crate) struct Passed(Arc<OnceLock<Guard>>);
 
 impl Passed {
-    pub(crate) fn set(&self) {
-        self.0.store(true, Ordering::SeqCst);
+    pub(crate) fn set(&self, guard: Guard) {
+        let _ = self.0.set(guard);
     }
 }
 
@@ -48,8 +49,10 @@ pub(crate) fn without_bad_range(request: &mut Request<Body>) -> Option<Unranged>
 
 impl Unranged {
     /// The request, if its first form was signed by a key that may read the object.
-    pub(crate) fn if_passed(self) -> Option<Request<Body>> {
-        self.passed.0.load(Ordering::SeqCst).then_some(self.request)
+    pub(crate) fn if_passed(mut self) -> Option<Request<Body>> {
+        let guard = self.passed.0.get()?.clone();
+        self.request.extensions_mut().insert(guard);
+        Some(self.request)
     }
 }
 

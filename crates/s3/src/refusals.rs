@@ -2,7 +2,7 @@
 //! client that hears "done" relies on it. What is declared in AWS with another code (access control
 //! lists, object lock) has that code.
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use crate::percent;
@@ -84,14 +84,18 @@ pub struct NoEffect {
     pub why: &'static str,
 }
 
-const NO_KEYS: &str = "objects are stored as they are; encrypt the disk that has the data directory";
+const NO_KEYS: &str = "where no key is named, the bucket has no default and the owner has declared no key `aws/s3` \
+                       (docs/encryption.md)";
 const NO_LOCKS: &str = "nothing is locked, so nothing has to be unlocked";
 
 /// All headers that are accepted without effect; docs/accepted.md shows them.
-pub const NO_EFFECT: [NoEffect; 9] = [
+pub const NO_EFFECT: [NoEffect; 8] = [
     NoEffect { header: "x-amz-server-side-encryption", usual: &["AES256"], why: NO_KEYS },
-    NoEffect { header: "x-amz-server-side-encryption-aws-kms-key-id", usual: &[], why: NO_KEYS },
-    NoEffect { header: "x-amz-server-side-encryption-context", usual: &[], why: NO_KEYS },
+    NoEffect {
+        header: "x-amz-server-side-encryption-context",
+        usual: &[],
+        why: "data keys are bound to the name of the key that wraps them alone",
+    },
     NoEffect { header: "x-amz-server-side-encryption-bucket-key-enabled", usual: &["false"], why: NO_KEYS },
     NoEffect {
         header: "x-amz-storage-class",
@@ -108,22 +112,33 @@ pub const NO_EFFECT: [NoEffect; 9] = [
     },
 ];
 
-/// The headers of a request that change nothing.
-pub(crate) fn without_effect(headers: &HeaderMap) -> Vec<&'static NoEffect> {
+/// Those that have an effect where SSE-KMS has a key.
+const OF_KMS: [&str; 2] =
+    ["x-amz-server-side-encryption", "x-amz-server-side-encryption-bucket-key-enabled"];
+
+/// SSE-KMS is asked for, and no key by name.
+pub(crate) fn asks_for_any_kms(headers: &HeaderMap) -> bool {
+    let value = |name| headers.get(name).map(|value: &http::HeaderValue| value.as_bytes()).unwrap_or_default();
+    value(OF_KMS[0]) == b"aws:kms" && value("x-amz-server-side-encryption-aws-kms-key-id").is_empty()
+}
+
+/// The headers of a request that change nothing. `has_kms`: its object is encrypted under a key of
+/// the owner.
+pub(crate) fn without_effect(headers: &HeaderMap, has_kms: bool) -> Vec<&'static NoEffect> {
     let changes_nothing = |row: &&NoEffect| {
         let value = headers.get(row.header).map(|value| value.to_str().unwrap_or_default().trim());
         value.is_some_and(|value| !value.is_empty() && !row.usual.iter().any(|usual| usual.eq_ignore_ascii_case(value)))
     };
-    NO_EFFECT.iter().filter(changes_nothing).collect()
+    NO_EFFECT.iter().filter(|row| !has_kms || !OF_KMS.contains(&row.header)).filter(changes_nothing).collect()
 }
 
 /// What a strict server answers to a request with such headers.
 ///
 /// # Errors
 /// There are some; the message names each with its reason.
-pub(crate) fn refuse_without_effect(headers: &HeaderMap) -> S3Result<()> {
+pub(crate) fn refuse_without_effect(headers: &HeaderMap, has_kms: bool) -> S3Result<()> {
     let found: Vec<String> =
-        without_effect(headers).iter().map(|row| format!("{} ({})", row.header, row.why)).collect();
+        without_effect(headers, has_kms).iter().map(|row| format!("{} ({})", row.header, row.why)).collect();
     if found.is_empty() {
         return Ok(());
     }
@@ -135,14 +150,11 @@ pub(crate) fn refuse_without_effect(headers: &HeaderMap) -> S3Result<()> {
     Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message))
 }
 
-/// Headers of SSE-C: encryption with a key that comes with each request.
-const CUSTOMER_KEY: &str = "server-side-encryption-customer-";
-
 /// Refuses an operation, or what its headers and query ask for.
 ///
 /// # Errors
 /// Why it is not served.
-pub(crate) fn check(operation: &str, method: &Method, headers: &HeaderMap, query: Option<&str>) -> S3Result<()> {
+pub(crate) fn check(operation: &str, headers: &HeaderMap, query: Option<&str>) -> S3Result<()> {
     if let Some((_, sentence)) = OPERATIONS.iter().find(|(name, _)| *name == operation) {
         return Err(not_implemented(sentence));
     }
@@ -152,7 +164,7 @@ pub(crate) fn check(operation: &str, method: &Method, headers: &HeaderMap, query
     if matches!(operation, "PutBucketAcl" | "PutObjectAcl") {
         return Err(no_lists());
     }
-    headers.keys().try_for_each(|name| header(name.as_str(), headers, method))?;
+    headers.keys().try_for_each(|name| header(name.as_str(), headers))?;
     let named = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("versionId="));
     match named {
         Some(version) => version_of(percent::decode(version).as_deref()),
@@ -160,15 +172,9 @@ pub(crate) fn check(operation: &str, method: &Method, headers: &HeaderMap, query
     }
 }
 
-fn header(name: &str, headers: &HeaderMap, method: &Method) -> S3Result<()> {
+fn header(name: &str, headers: &HeaderMap) -> S3Result<()> {
     let value = headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match name {
-        _ if name.contains(CUSTOMER_KEY) && matches!(*method, Method::GET | Method::HEAD) => {
-            Err(invalid_request("The encryption parameters are not applicable to this object."))
-        }
-        _ if name.contains(CUSTOMER_KEY) => Err(not_implemented(
-            "Encryption with a key of the customer (SSE-C) is not served: the object would be stored without it.",
-        )),
         // What holds for every object: it belongs to the account, and nobody else has access.
         "x-amz-acl" if matches!(value, "private" | "bucket-owner-full-control") => Ok(()),
         "x-amz-acl" => Err(no_lists()),
@@ -245,9 +251,11 @@ mod tests {
         ] {
             let headers = HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().unwrap())]);
             let expected = if expected { vec![name] } else { Vec::new() };
-            let found: Vec<&str> = without_effect(&headers).iter().map(|row| row.header).collect();
+            let found: Vec<&str> = without_effect(&headers, false).iter().map(|row| row.header).collect();
             assert_eq!(found, expected, "{name}: {value}");
-            match refuse_without_effect(&headers) {
+            let with_kms = without_effect(&headers, true).len();
+            assert_eq!(with_kms, if name.contains("encryption") { 0 } else { found.len() }, "{name}: {value}");
+            match refuse_without_effect(&headers, false) {
                 Ok(()) => assert!(expected.is_empty(), "{name}: {value}"),
                 Err(error) => assert!(error.message().unwrap().contains(&format!("{name} (")), "{error:?}"),
             }
@@ -257,40 +265,33 @@ mod tests {
     #[test]
     fn what_is_not_served_is_refused() {
         type Headers = &'static [(&'static str, &'static str)];
-        let key: Headers = &[("x-amz-server-side-encryption-customer-algorithm", "AES256")];
-        let source_key: Headers = &[("x-amz-copy-source-server-side-encryption-customer-key", "0")];
-        for (operation, method, headers, query, expected) in [
-            ("PutObject", "PUT", &[] as Headers, "", None),
+        for (operation, headers, query, expected) in [
+            ("PutObject", &[] as Headers, "", None),
             (
                 "PutObject",
-                "PUT",
                 &[("x-amz-acl", "bucket-owner-full-control"), ("x-amz-storage-class", "STANDARD")],
                 "",
                 None,
             ),
-            ("PutObject", "PUT", &[("x-amz-acl", "public-read")], "", Some("AccessControlListNotSupported")),
-            ("CreateBucket", "PUT", &[("x-amz-grant-read", "id=1")], "", Some("AccessControlListNotSupported")),
-            ("PutObjectAcl", "PUT", &[], "acl", Some("AccessControlListNotSupported")),
-            ("PutObject", "PUT", key, "", Some("NotImplemented")),
-            ("CopyObject", "PUT", source_key, "", Some("NotImplemented")),
-            ("GetObject", "GET", key, "", Some("InvalidRequest")),
-            ("HeadObject", "HEAD", key, "", Some("InvalidRequest")),
-            ("PutObject", "PUT", &[("x-amz-object-lock-mode", "GOVERNANCE")], "", Some("InvalidRequest")),
-            ("CreateBucket", "PUT", &[("x-amz-bucket-object-lock-enabled", "true")], "", Some("NotImplemented")),
-            ("PutObject", "PUT", &[("x-amz-website-redirect-location", "/x")], "", Some("NotImplemented")),
-            ("PutBucketReplication", "PUT", &[], "replication", Some("NotImplemented")),
-            ("PutBucketWebsite", "PUT", &[], "website", Some("NotImplemented")),
-            ("GetBucketWebsite", "GET", &[], "website", Some("NoSuchWebsiteConfiguration")),
-            ("GetObject", "GET", &[], "versionId=null", None),
-            ("GetObject", "GET", &[], "versionId=abc", Some("NoSuchVersion")),
-            ("DeleteObject", "DELETE", &[], "x-id=DeleteObject&versionId=n%75ll", None),
-            ("DeleteObject", "DELETE", &[], "versionId=3%2F4", Some("NoSuchVersion")),
+            ("PutObject", &[("x-amz-acl", "public-read")], "", Some("AccessControlListNotSupported")),
+            ("CreateBucket", &[("x-amz-grant-read", "id=1")], "", Some("AccessControlListNotSupported")),
+            ("PutObjectAcl", &[], "acl", Some("AccessControlListNotSupported")),
+            ("PutObject", &[("x-amz-object-lock-mode", "GOVERNANCE")], "", Some("InvalidRequest")),
+            ("CreateBucket", &[("x-amz-bucket-object-lock-enabled", "true")], "", Some("NotImplemented")),
+            ("PutObject", &[("x-amz-website-redirect-location", "/x")], "", Some("NotImplemented")),
+            ("PutBucketReplication", &[], "replication", Some("NotImplemented")),
+            ("PutBucketWebsite", &[], "website", Some("NotImplemented")),
+            ("GetBucketWebsite", &[], "website", Some("NoSuchWebsiteConfiguration")),
+            ("GetObject", &[], "versionId=null", None),
+            ("GetObject", &[], "versionId=abc", Some("NoSuchVersion")),
+            ("DeleteObject", &[], "x-id=DeleteObject&versionId=n%75ll", None),
+            ("DeleteObject", &[], "versionId=3%2F4", Some("NoSuchVersion")),
         ] {
             let mut map = HeaderMap::new();
             map.extend(
                 headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())),
             );
-            let found = check(operation, &method.parse().unwrap(), &map, Some(query))
+            let found = check(operation, &map, Some(query))
                 .err()
                 .map(|error| error.code().as_str().to_owned());
             assert_eq!(found.as_deref(), expected, "{operation} {headers:?} {query}");

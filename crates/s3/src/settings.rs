@@ -1,5 +1,5 @@
-//! A bucket's settings. Beside its policy, what is read is what holds for every bucket: nothing is
-//! public, and all objects belong to the account. What would change that is refused (here and in
+//! A bucket's settings. Beside its policy and its encryption, what is read is what holds for every
+//! bucket: nothing is public, and all objects belong to the account. What would change that is refused (here and in
 //! `refusals`); what asks for just that is done already.
 
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
 use shoal_policy::Policy;
-use shoal_store::StoreError;
+use shoal_store::{BucketEncryption, StoreError};
 
 use crate::attributes;
 use crate::backend::Backend;
+use crate::encryption;
 use crate::errors::blocking;
 use crate::guard;
 
@@ -108,21 +109,35 @@ pub(crate) async fn put_bucket_encryption(
 ) -> S3Result<S3Response<PutBucketEncryptionOutput>> {
     check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     let rules = input.server_side_encryption_configuration.rules;
-    let defaults = rules.iter().filter_map(|rule| rule.apply_server_side_encryption_by_default.as_ref());
-    if defaults.into_iter().any(|default| default.sse_algorithm != attributes::at_rest()) {
-        return Err(s3_error!(
-            NotImplemented,
-            "Only SSE-S3 (AES256), which every bucket has: there is no key management, so objects would be stored \
-             without the key."
-        ));
-    }
-    if rules.iter().any(|rule| rule.bucket_key_enabled == Some(true)) {
-        return Err(s3_error!(
-            NotImplemented,
-            "There are no bucket keys, as there is no key management: leave out BucketKeyEnabled."
-        ));
-    }
+    let [rule] = &rules[..] else {
+        return Err(s3_error!(MalformedXML, "The encryption of a bucket has one rule."));
+    };
+    let default = default_of(backend, rule)?;
+    let objects = Arc::clone(&backend.objects);
+    blocking(move || objects.set_bucket_encryption(&input.bucket, default.as_ref())).await?;
     Ok(S3Response::new(PutBucketEncryptionOutput::default()))
+}
+
+/// The key that a rule names; `None`: SSE-S3.
+fn default_of(backend: &Backend, rule: &ServerSideEncryptionRule) -> S3Result<Option<BucketEncryption>> {
+    let default = rule.apply_server_side_encryption_by_default.as_ref();
+    let key_id = default.and_then(|default| default.kms_master_key_id.as_deref()).filter(|id| !id.is_empty());
+    let bucket_key = rule.bucket_key_enabled == Some(true);
+    match default.map(|default| default.sse_algorithm.as_str()) {
+        Some(ServerSideEncryption::AWS_KMS) => {
+            let kms = key_id.map_or_else(|| encryption::find_default(backend), |id| encryption::find(backend, id))?;
+            Ok(Some(BucketEncryption { kms, bucket_key }))
+        }
+        Some(ServerSideEncryption::AWS_KMS_DSSE) => Err(encryption::twice()),
+        None | Some(ServerSideEncryption::AES256) if key_id.is_some() => {
+            Err(s3_error!(InvalidArgument, "a KMSMasterKeyID is not applicable if the default sse algorithm is not aws:kms"))
+        }
+        None | Some(ServerSideEncryption::AES256) if bucket_key => {
+            Err(s3_error!(NotImplemented, "A bucket key is for aws:kms: leave out BucketKeyEnabled."))
+        }
+        None | Some(ServerSideEncryption::AES256) => Ok(None),
+        Some(_) => Err(s3_error!(MalformedXML, "The encryption method specified is not supported")),
+    }
 }
 
 pub(crate) async fn get_bucket_encryption(
@@ -130,10 +145,18 @@ pub(crate) async fn get_bucket_encryption(
     input: GetBucketEncryptionInput,
 ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
     check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
-    let default = ServerSideEncryptionByDefault { kms_master_key_id: None, sse_algorithm: attributes::at_rest() };
+    let (objects, bucket) = (Arc::clone(&backend.objects), input.bucket);
+    let kms = blocking(move || objects.bucket_encryption(&bucket)).await?;
+    let default = ServerSideEncryptionByDefault {
+        kms_master_key_id: kms.as_ref().map(|kms| backend.objects.keys().arn(&kms.kms)),
+        sse_algorithm: match &kms {
+            Some(_) => ServerSideEncryption::from_static(ServerSideEncryption::AWS_KMS),
+            None => attributes::at_rest(),
+        },
+    };
     let rule = ServerSideEncryptionRule {
         apply_server_side_encryption_by_default: Some(default),
-        bucket_key_enabled: Some(false),
+        bucket_key_enabled: Some(kms.is_some_and(|kms| kms.bucket_key)),
     };
     let server_side_encryption_configuration = Some(ServerSideEncryptionConfiguration { rules: vec![rule] });
     Ok(S3Response::new(GetBucketEncryptionOutput { server_side_encryption_configuration }))
@@ -144,7 +167,9 @@ pub(crate) async fn delete_bucket_encryption(
     input: DeleteBucketEncryptionInput,
 ) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
     check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
-    // Back to SSE-S3, which the bucket has.
+    // Back to SSE-S3.
+    let objects = Arc::clone(&backend.objects);
+    blocking(move || objects.set_bucket_encryption(&input.bucket, None)).await?;
     Ok(S3Response::new(DeleteBucketEncryptionOutput::default()))
 }
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use md5::{Digest, Md5};
+use s3s::checksum::ChecksumHasher;
 use s3s::dto::{Checksum, ETag, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput, UploadPartOutput};
 use s3s::{S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
-use shoal_store::{Attributes, ObjectFile, ObjectWriter, Objects, StoreError};
+use shoal_store::{Attributes, ContentHash, ObjectFile, ObjectWriter, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -16,7 +18,9 @@ use crate::backend::Backend;
 use crate::checksums::{Promise, object_with_checksums, part_with_checksums};
 use crate::chunked;
 use crate::conditions::put_condition;
+use crate::encryption::{self, Shown, asked, customer, with_encryption};
 use crate::errors::{blocking, blocking_s3, from_body, from_store};
+use crate::guard::Guard;
 use crate::multipart;
 
 /// Pieces of a body that wait for the disk. hyper's are at most some hundred kilobytes each.
@@ -28,33 +32,40 @@ pub(crate) async fn put_object(
     backend: &Backend,
     req: S3Request<PutObjectInput>,
 ) -> S3Result<S3Response<PutObjectOutput>> {
-    let S3Request { input, headers, trailing_headers, .. } = req;
+    let S3Request { input, headers, trailing_headers, extensions, .. } = req;
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
-    let server_side_encryption = attributes::encryption(input.server_side_encryption)?;
+    let guard = extensions.get::<Guard>().cloned();
+    let asked = asked!(backend, guard.as_ref(), input)?;
+    let customer = asked.customer().cloned();
     let condition = put_condition(input.if_match, input.if_none_match)?;
     let attributes = attributes::from_request(&headers, input.metadata, input.tagging.as_deref())?;
     let (bucket, key) = (input.bucket, input.key);
-    let objects = Arc::clone(&backend.objects);
-    let open = move || objects.writer();
+    let (own, of_bucket) = (backend.clone(), bucket.clone());
+    let open = move |length: Length| {
+        let encryption = asked.encryption(&own, guard.as_ref(), &of_bucket)?;
+        let writer = match length {
+            Length::Small => own.objects.writer_here(),
+            Length::Long => own.objects.writer(),
+        };
+        writer.and_then(|writer| own.objects.encrypt(writer, &encryption)).map_err(from_store)
+    };
+    let promise = Promise::of(&headers);
     let received =
-        Received::of(open, input.body, Promise::of(&headers), trailing_headers, backend.check_bucket(&bucket)).await?;
+        Received::of(open.clone(), input.body, promise, trailing_headers, backend.check_bucket(&bucket)).await?;
     let objects = Arc::clone(&backend.objects);
     let meta = blocking_s3(move || {
-        let (writer, checksums) = received.file(&objects)?;
+        let (writer, checksums) = received.file(open)?;
         let attributes = Attributes { checksums, ..attributes };
         objects.commit(writer, &bucket, &key, &attributes, &condition).map_err(from_store)
     })
     .await?;
 
-    Ok(S3Response::new(object_with_checksums!(
+    let shown = Shown::of(backend, meta.attributes.encryption.as_ref(), customer.as_ref());
+    let output = object_with_checksums!(
         &meta.attributes.checksums,
-        PutObjectOutput {
-            e_tag: Some(attributes::etag(&meta)),
-            server_side_encryption,
-            ssekms_key_id: input.ssekms_key_id,
-            ..PutObjectOutput::default()
-        }
-    )))
+        PutObjectOutput { e_tag: Some(attributes::etag(&meta)), ..PutObjectOutput::default() }
+    );
+    Ok(S3Response::new(with_encryption!(shown, output)))
 }
 
 pub(crate) async fn upload_part(
@@ -67,21 +78,38 @@ pub(crate) async fn upload_part(
     let upload = multipart::check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
 
     let promise = Promise::of(&headers).and(upload.checksum.as_ref());
-    let (objects, id, length) =
-        (Arc::clone(&backend.objects), input.upload_id.clone(), chunked::content_length(&headers));
-    let open = move || objects.part_writer(&id, number, length);
-    let received = Received::of(open, input.body, promise, trailing_headers, async { Ok(()) }).await?;
+    let customer = customer!(input)?;
+    let shown = Shown::of_part(backend, &upload, customer.as_ref())?;
+    let (objects, length) = (Arc::clone(&backend.objects), chunked::content_length(&headers));
+    let open = move |length_class: Length| {
+        let writer = match length_class {
+            Length::Small => objects.writer_here(),
+            Length::Long => objects.part_writer(&upload.id, number, length),
+        };
+        let key = customer.as_ref().map(|customer| &customer.key);
+        writer.and_then(|writer| objects.seal_part(writer, &upload, key)).map_err(encryption::of_part)
+    };
+    let received = Received::of(open.clone(), input.body, promise, trailing_headers, async { Ok(()) }).await?;
     let objects = Arc::clone(&backend.objects);
     let part = blocking_s3(move || {
-        let (writer, checksums) = received.file(&objects)?;
+        let (writer, checksums) = received.file(open)?;
         objects.commit_part(writer, &input.upload_id, number, &checksums).map_err(from_store)
     })
     .await?;
 
-    Ok(S3Response::new(part_with_checksums!(
+    let output = part_with_checksums!(
         &part.checksums,
         UploadPartOutput { e_tag: Some(ETag::Strong(part.etag)), ..UploadPartOutput::default() }
-    )))
+    );
+    Ok(S3Response::new(with_encryption!(shown, output)))
+}
+
+/// How long a body is.
+#[derive(Debug, Clone, Copy)]
+enum Length {
+    /// It is in memory.
+    Small,
+    Long,
 }
 
 /// A body that has come in.
@@ -94,15 +122,15 @@ struct Received {
 enum Content {
     /// What is small stays in memory, so that one step on a blocking thread does the rest.
     Pieces(Vec<Bytes>),
-    /// What is long is in a file already.
-    File(Box<ObjectWriter>, Checksum),
+    /// What is long is in a file already; with the checksums and the MD5 of what came.
+    File(Box<ObjectWriter>, Checksum, [u8; 16]),
 }
 
 impl Received {
     /// Takes a body in. `before_long` is asked before a long one is written to what `open` gives;
     /// that goes when anything is wrong.
     async fn of(
-        open: impl FnOnce() -> Result<ObjectWriter, StoreError> + Send + 'static,
+        open: impl FnOnce(Length) -> S3Result<ObjectWriter> + Send + 'static,
         body: Option<StreamingBlob>,
         promise: Promise,
         trailers: Option<TrailingHeaders>,
@@ -116,54 +144,88 @@ impl Received {
                 pieces.push(piece);
                 if length > SMALL {
                     before_long.await?;
-                    let (writer, computed) = write_long(open, pieces, body, &promise).await?;
-                    return Ok(Self { content: Content::File(Box::new(writer), computed), promise, trailers });
+                    let content = write_long(open, pieces, body, &promise).await?;
+                    return Ok(Self { content, promise, trailers });
                 }
             }
         }
         Ok(Self { content: Content::Pieces(pieces), promise, trailers })
     }
 
-    /// The body's file and checksums, held to what the headers and its trailer promise. Blocks.
-    fn file(self, objects: &Objects) -> S3Result<(ObjectWriter, BTreeMap<String, String>)> {
+    /// The body's file and checksums, held to what the headers and its trailer promise; `open` gives
+    /// the file of a small one. Blocks.
+    fn file(
+        self,
+        open: impl FnOnce(Length) -> S3Result<ObjectWriter>,
+    ) -> S3Result<(ObjectWriter, BTreeMap<String, String>)> {
         let Self { content, promise, trailers } = self;
-        let (writer, computed) = match content {
-            Content::File(writer, computed) => (*writer, computed),
+        let (writer, computed, md5) = match content {
+            Content::File(writer, computed, md5) => (*writer, computed, md5),
             Content::Pieces(pieces) => {
-                let mut hasher = promise.hasher();
-                let mut writer = objects.writer_here().map_err(from_store)?;
+                let (mut hasher, mut writer) = (promise.hasher(), open(Length::Small)?);
+                let mut md5 = writer.is_encrypted().then(Md5::new);
                 for piece in pieces {
                     hasher.update(&piece);
+                    md5.iter_mut().for_each(|md5| md5.update(&piece));
                     writer.append(&piece).map_err(from_store)?;
                 }
-                (writer, hasher.finalize())
+                let md5 = md5.map_or_else(|| writer.md5(), |md5| md5.finalize().into());
+                (writer, hasher.finalize(), md5)
             }
         };
-        let checksums = promise.check(computed, writer.md5(), trailers.as_ref())?;
+        let checksums = promise.check(computed, md5, trailers.as_ref())?;
         Ok((writer, checksums))
     }
 }
 
 /// Writes a long body to its file while it comes in, and hashes it on another thread.
 async fn write_long(
-    open: impl FnOnce() -> Result<ObjectWriter, StoreError> + Send + 'static,
+    open: impl FnOnce(Length) -> S3Result<ObjectWriter> + Send + 'static,
     first: Vec<Bytes>,
     body: StreamingBlob,
     promise: &Promise,
-) -> S3Result<(ObjectWriter, Checksum)> {
-    let mut hasher = promise.hasher();
-    let (mut file, mut hash) = blocking(move || Ok(open()?.split())).await?;
+) -> S3Result<Content> {
+    let hasher = promise.hasher();
+    match blocking_s3(move || open(Length::Long).map(ObjectWriter::split)).await? {
+        Ok((file, mut hash)) => {
+            let write = |file: &mut ObjectFile, piece: &[u8]| file.append(piece);
+            let update = |hash: &mut ContentHash, piece: &[u8]| hash.update(piece);
+            let (file, hash, computed) = on_two_threads(file, write, (hash, update), hasher, first, body).await?;
+            let writer = file.with(hash);
+            let md5 = writer.md5();
+            Ok(Content::File(Box::new(writer), computed, md5))
+        }
+        // The file's hash is of the ciphertext.
+        Err(writer) => {
+            let write = |writer: &mut Box<ObjectWriter>, piece: &[u8]| writer.append(piece);
+            let update = |md5: &mut Md5, piece: &[u8]| md5.update(piece);
+            let (writer, md5, computed) =
+                on_two_threads(writer, write, (Md5::new(), update), hasher, first, body).await?;
+            Ok(Content::File(writer, computed, md5.finalize().into()))
+        }
+    }
+}
+
+/// Writes a body on one thread and hashes it on another.
+async fn on_two_threads<F: Send + 'static, H: Send + 'static>(
+    mut file: F,
+    write: impl Fn(&mut F, &[u8]) -> Result<(), StoreError> + Send + 'static,
+    (mut hash, update): (H, impl Fn(&mut H, &[u8]) + Send + 'static),
+    mut hasher: ChecksumHasher,
+    first: Vec<Bytes>,
+    body: StreamingBlob,
+) -> S3Result<(F, H, Checksum)> {
     let (to_file, mut of_file) = mpsc::channel::<Bytes>(QUEUE);
     let (to_hash, mut of_hash) = mpsc::channel::<Bytes>(QUEUE);
     let writing = tokio::spawn(blocking(move || {
         while let Some(piece) = of_file.blocking_recv() {
-            file.append(&piece)?;
+            write(&mut file, &piece)?;
         }
         Ok(Unclaimed(Some(file)))
     }));
     let hashing = tokio::spawn(blocking(move || {
         while let Some(piece) = of_hash.blocking_recv() {
-            hash.update(&piece);
+            update(&mut hash, &piece);
             hasher.update(&piece);
         }
         Ok((hash, hasher.finalize()))
@@ -180,20 +242,20 @@ async fn write_long(
     drop((to_file, to_hash));
     let file = writing.await.map_err(|_| s3_error!(InternalError))??;
     let (hash, computed) = hashing.await.map_err(|_| s3_error!(InternalError))??;
-    Ok((file.claim().with(hash), computed))
+    Ok((file.claim(), hash, computed))
 }
 
 /// The file of a body that may have been given up meanwhile. Clearing a part's place waits for the
 /// disk.
-struct Unclaimed(Option<ObjectFile>);
+struct Unclaimed<F: Send + 'static>(Option<F>);
 
-impl Unclaimed {
-    fn claim(mut self) -> ObjectFile {
+impl<F: Send + 'static> Unclaimed<F> {
+    fn claim(mut self) -> F {
         self.0.take().expect("it is taken once")
     }
 }
 
-impl Drop for Unclaimed {
+impl<F: Send + 'static> Drop for Unclaimed<F> {
     fn drop(&mut self) {
         if let (Some(file), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             drop(runtime.spawn_blocking(move || drop(file)));

@@ -11,8 +11,8 @@ use shoal_plane::Node;
 use shoal_store::{DataDir, Objects, ResourceKind, Rows, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
-    CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective, Resources,
-    S3Uri, TARGET_TAG, TuningDefinition, check_warm_start,
+    CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective, Output,
+    Resources, S3Uri, TARGET_TAG, TuningDefinition, check_warm_start,
 };
 
 use crate::{
@@ -106,7 +106,7 @@ impl Admission {
         let inputs = Inputs { objects, file_systems, region, may_read, is_remote };
         inputs.check(request, &image)?;
         debugger::check(&self.objects, &request.debugger)?;
-        output(&self.objects, &request.output.s3_output_path)
+        output(&self.objects, &request.output)
     }
 
     /// Refuses what the target's scheduler would refuse whenever it is asked.
@@ -424,7 +424,9 @@ fn known_hyperparameters<'a>(
 fn source(objects: &Objects, request: &CreateTrainingJob) -> Result<(), Error> {
     let Some(uri) = request.script.as_ref().and_then(|script| script.source.as_ref()) else { return Ok(()) };
     match objects.get(&uri.bucket, &uri.prefix) {
-        Ok(Some(_)) => Ok(()),
+        Ok(Some(meta)) => check_tree(&[("source", &meta)]).map_err(|error| {
+            Error::validation(format!("hyperParameters.sagemaker_submit_directory: {uri}: {error}"))
+        }),
         Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(Error::validation(format!(
             "hyperParameters.sagemaker_submit_directory: there is no object {uri}; upload the script's archive \
              (sourcedir.tar.gz) first, as the \
@@ -441,8 +443,12 @@ fn checkpoints(objects: &Objects, uri: &S3Uri) -> Result<(), Error> {
     check_tree(&entries).map_err(|error| Error::validation(format!("checkpointConfig.s3Uri: below {uri} {error}")))
 }
 
-fn output(objects: &Objects, uri: &S3Uri) -> Result<(), Error> {
-    bucket(objects, "outputDataConfig.s3OutputPath", uri)
+fn output(objects: &Objects, output: &Output) -> Result<(), Error> {
+    if let Some(id) = &output.kms_key_id {
+        let known = objects.keys().find(id);
+        known.map_err(|error| Error::validation(format!("Invalid value at 'outputDataConfig.kmsKeyId': {error}.")))?;
+    }
+    bucket(objects, "outputDataConfig.s3OutputPath", &output.s3_output_path)
 }
 
 fn bucket(objects: &Objects, field: &str, uri: &S3Uri) -> Result<(), Error> {

@@ -13,6 +13,7 @@ use std::{
 };
 
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
+use shoal_encryption::KeyError;
 use shoal_link::Artifact;
 use shoal_store::{Attributes, ObjectWriter, Objects, PutCondition, StoreError};
 use shoal_wire::{Output, OutputCompression, arn};
@@ -46,6 +47,11 @@ pub(crate) enum ArtifactError {
 }
 
 impl ArtifactError {
+    /// Whether the key cannot be had now: the same may succeed later.
+    pub(crate) fn is_without_key(&self) -> bool {
+        matches!(self, Self::Store { source: StoreError::Key(KeyError::Unavailable(_)), .. })
+    }
+
     /// Whether the disk is full: the same may succeed later.
     pub(crate) fn is_full(&self) -> bool {
         match self {
@@ -71,7 +77,7 @@ pub(crate) fn model_uri(output: &Output, job: &str) -> String {
 /// Repeated, it stores the same again.
 ///
 /// # Errors
-/// The S3 bucket is gone, the disk is full, or the parts cannot be read.
+/// The S3 bucket is gone, the disk is full, the key cannot be had, or the parts cannot be read.
 pub(crate) fn store(
     objects: &Objects,
     run_dir: &Path,
@@ -85,7 +91,8 @@ pub(crate) fn store(
         if sent.is_empty() && artifact == Artifact::Output {
             continue;
         }
-        let target = Target { objects, bucket: &output.s3_output_path.bucket };
+        let target =
+            Target { objects, bucket: &output.s3_output_path.bucket, kms_key_id: output.kms_key_id.as_deref() };
         let key = |file: String| arn::output(&output.s3_output_path, job, &file).prefix;
         match output.compression {
             OutputCompression::Gzip => target.join(run_dir, &sent, artifact, &key(format!("{name}.tar.gz")))?,
@@ -119,6 +126,8 @@ pub(crate) fn empty_archive() -> Vec<u8> {
 struct Target<'a> {
     objects: &'a Objects,
     bucket: &'a str,
+    /// The key that the job names.
+    kms_key_id: Option<&'a str>,
 }
 
 impl Target<'_> {
@@ -136,6 +145,14 @@ impl Target<'_> {
         move |source| ArtifactError::Write { uri, source }
     }
 
+    fn writer(&self, key: &str) -> Result<ObjectWriter, ArtifactError> {
+        let sealed = || {
+            let kms = self.kms_key_id.map(|id| self.objects.keys().find(id)).transpose()?;
+            self.objects.seal(self.objects.writer_to_the_last()?, self.bucket, kms)
+        };
+        sealed().map_err(self.store_error(key))
+    }
+
     fn commit(&self, writer: ObjectWriter, key: &str, attributes: &Attributes) -> Result<(), ArtifactError> {
         self.objects
             .commit(writer, self.bucket, key, attributes, &PutCondition::Always)
@@ -144,7 +161,7 @@ impl Target<'_> {
     }
 
     fn join(&self, run_dir: &Path, hosts: &[Host], artifact: Artifact, key: &str) -> Result<(), ArtifactError> {
-        let mut writer = self.objects.writer_to_the_last().map_err(self.store_error(key))?;
+        let mut writer = self.writer(key)?;
         for host in hosts {
             let mut parts = PartsReader::open(&parts::path(run_dir, *host, artifact)).map_err(read_error(host))?;
             io::copy(&mut parts, &mut writer).map_err(self.write_error(key))?;
@@ -167,7 +184,7 @@ impl Target<'_> {
                 }
                 let path = entry.path().map_err(read_error(host))?.to_string_lossy().into_owned();
                 let key = format!("{prefix}/{}", path.trim_start_matches("./"));
-                let mut writer = self.objects.writer_to_the_last().map_err(self.store_error(&key))?;
+                let mut writer = self.writer(&key)?;
                 io::copy(&mut entry, &mut writer).map_err(self.write_error(&key))?;
                 self.commit(writer, &key, &Attributes::default())?;
             }

@@ -168,6 +168,7 @@ impl Files<'_> {
         } else {
             let objects = &self.mirrors.objects;
             let writer = if is_last { objects.writer_to_the_last() } else { objects.writer_here() };
+            let writer = writer.and_then(|writer| objects.seal(writer, &self.place.0, None));
             writer.map_err(|error| describe(&error))
         };
         Incoming { path, key, writer, digest: Sha256::new(), bytes: 0 }

@@ -188,7 +188,7 @@ impl Driver {
 fn log_delay(action: &Action, reason: &str) {
     match action {
         Action::StoreArtifacts { job, .. } => {
-            tracing::error!("training job {job}: its artifacts wait for the disk: no space left: {reason}");
+            tracing::error!("training job {job}: its artifacts are not stored yet: {reason}");
         }
         Action::Launch { job, .. } => tracing::error!("training job {job} is not launched yet: {reason}"),
         Action::ClearInstances { attempt, hosts } => {

@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr};
 
+use shoal_encryption::KeyError;
 use shoal_runtime::control::FoldError;
 use shoal_store::StoreError;
 
@@ -13,6 +14,9 @@ pub enum ServerError {
     /// The data directory cannot be used.
     #[error("could not use the data directory")]
     Store(#[from] StoreError),
+    /// A key of the owner's cannot be used.
+    #[error("could not read the keys of shoal.toml")]
+    Keys(#[from] KeyError),
     /// There is no certificate to show.
     #[error("could not set up TLS")]
     Tls(#[from] TlsError),

@@ -14,7 +14,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Frame, Incoming, SizeHint};
 use shoal_console::{Body, Console};
-use shoal_s3::{KeyFault, OnVerified, S3Front, Scope};
+use shoal_s3::{KeyFault, OnVerified, PrivateTransport, S3Front, Scope};
 use shoal_store::Telemetry;
 use shoal_wire::{
     Error, ErrorCode, Operation, Protocol, Reply, Route, Service,
@@ -101,6 +101,10 @@ impl Front {
                 let trail = Arc::new(OnceLock::new());
                 let (noted, auditor, agent) = (trail.clone(), self.auditor.clone(), user_agent(&head));
                 let stranger = self.auditor.unknown(Service::S3, &head);
+                // What comes from this machine never left it.
+                if origin.is_tls || origin.source.is_loopback() {
+                    head.extensions.insert(PrivateTransport);
+                }
                 head.extensions.insert(OnVerified(Arc::new(move |request| {
                     let is_job = matches!(request.scope, Scope::Job { .. });
                     verified.connection.signed(if is_job { Signer::Job } else { Signer::Owner });

@@ -1,5 +1,6 @@
 //! Why an attempt's inputs are not there: the job fails, or its launch is delayed.
 
+use shoal_encryption::KeyError;
 use shoal_store::StoreError;
 
 use crate::{channels::ChannelError, error_chain::describe};
@@ -9,7 +10,8 @@ use crate::{channels::ChannelError, error_chain::describe};
 pub(crate) enum NotPrepared {
     /// It never will; the text is for the failure reason.
     Failed(String),
-    /// It may have them later: the store of contents does not answer, or the disk is full.
+    /// It may have them later: the store of contents or a key's command does not answer, or the disk
+    /// is full.
     Delayed(String),
 }
 
@@ -24,7 +26,9 @@ impl NotPrepared {
         };
         let why = format!("{place}: {}", describe(error));
         match store {
-            Some(StoreError::Elsewhere(_) | StoreError::Full(_)) => Self::Delayed(why),
+            Some(
+                StoreError::Elsewhere(_) | StoreError::Full(_) | StoreError::Key(KeyError::Unavailable(_)),
+            ) => Self::Delayed(why),
             _ => Self::Failed(why),
         }
     }

@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use shoal_encryption::KeySource;
 use shoal_launch::Launcher;
 use shoal_link::{PythonEnvironment, Root};
 use shoal_plane::{Capacity, Catalog};
@@ -82,6 +83,8 @@ pub struct Options {
     pub quotas: QuotaOptions,
     /// Roles that may be assumed and given to jobs; none declared: every one.
     pub roles: Roles,
+    /// The owner's keys, under which contents of objects can be encrypted.
+    pub kms: BTreeMap<String, KeySource>,
     /// How notifications are delivered.
     pub notifications: NotificationOptions,
     /// Who identifies visitors of the console without keys, if there is one.

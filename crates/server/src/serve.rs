@@ -16,6 +16,7 @@ use std::{
 
 use shoal_console::{Console, JobChanges, ObjectsOpen, Sources};
 use shoal_s3::S3Front;
+use shoal_encryption::KeyRing as MasterKeys;
 use shoal_store::{DataDir, Objects, SqliteJournal, SqliteRows, Telemetry};
 use shoal_wire::KeyRole;
 use tokio::{
@@ -120,7 +121,8 @@ impl Server {
         let rows: Arc<dyn shoal_store::Rows> = Arc::new(journal_rows.clone());
         requests::convert(&mut journal, &*rows, &*options.images)?;
         let is_first_start = !data_dir.object_index_path().exists();
-        let objects = Arc::new(open_objects(&data_dir, options.objects.clone())?);
+        let kms = MasterKeys::open(&options.kms, &options.region, &options.account)?;
+        let objects = Arc::new(open_objects(&data_dir, options.objects.clone())?.with_keys(Arc::new(kms)));
         if is_first_start && let Err(error) = objects.create_bucket(&options.default_bucket) {
             tracing::warn!("bucket {} was not created: {error}", options.default_bucket);
         }

@@ -39,8 +39,10 @@ impl Storing {
         let request = requests::of_training_job(&*self.rows, job)?;
         let dir = run_dir(&self.runs, attempt);
         let needed = artifacts::sent_bytes(&dir, hosts);
-        let no_space =
-            |has_written| Ok(Outcome::Delayed { reason: format!("they have {needed} bytes as sent"), has_written });
+        let no_space = |has_written| {
+            let reason = format!("no space left: they have {needed} bytes as sent");
+            Ok(Outcome::Delayed { reason, has_written })
+        };
         let is_stopping = self.is_stopping(job);
         // The outcome of a job that is being stopped waits for nothing.
         let is_last = is_stopping || write == WritePolicy::Always;
@@ -54,6 +56,9 @@ impl Storing {
             || if is_stored { Ok(()) } else { artifacts::store(&self.objects, &dir, hosts, &request.output, job) };
         let stored = match store() {
             Err(error) if error.is_full() && !is_last => return no_space(true),
+            Err(error) if error.is_without_key() && !is_last => {
+                return Ok(Outcome::Delayed { reason: describe(&error), has_written: false });
+            }
             // The artifacts of a job that is being stopped may be small.
             Err(error) if error.is_full() && is_stopping && needed <= RESERVE_STEP_BYTES => {
                 self.data_dir.with_step(store)
@@ -73,7 +78,7 @@ impl Storing {
         }
         let key = format!("{prefix}{END_OF_TENSORS}");
         let write = || {
-            let writer = self.objects.writer_to_the_last()?;
+            let writer = self.objects.seal(self.objects.writer_to_the_last()?, bucket, None)?;
             self.objects.commit(writer, bucket, &key, &Attributes::default(), &PutCondition::Always)
         };
         if let Err(error) = write() {

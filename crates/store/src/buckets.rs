@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::params;
 
 use crate::clock::now_ms;
+use crate::content_keys;
 use crate::multipart::remove_upload;
 use crate::object_rows::{bucket_id, file_column, from_json, to_json};
 use crate::{Objects, StoreError};
@@ -94,6 +95,7 @@ impl Objects {
             }
             let uploads = file_column(tx, "SELECT id FROM upload WHERE bucket = ?", [id])?;
             let parts = uploads.iter().map(|upload| remove_upload(tx, upload)).collect::<Result<Vec<_>, _>>()?;
+            content_keys::forget_bucket(tx, id)?;
             tx.execute("DELETE FROM bucket WHERE id = ?", [id])?;
             Ok((uploads, parts))
         })?;

@@ -8,6 +8,7 @@ use std::fs::File;
 use crate::block_sums;
 use crate::chosen_parts::{Placed, placed, runs};
 use crate::clock::now_ms;
+use crate::content_seals;
 use crate::error::io_at;
 use crate::multipart::{remove_upload, upload_row};
 use crate::object_rows::put_row;
@@ -44,6 +45,7 @@ impl Objects {
         let parts = placed(&stored, chosen)?;
         let size = parts.last().map_or(0, |(at, part)| at + part.size);
         let sums = self.sums_of(&parts)?;
+        let seals = meta.attributes.encryption.as_ref().map(|_| self.seals_of(&parts)).transpose()?;
         let whole = match best(closed, &stored, &parts) {
             Some(file) => self.fill(file, size, &parts),
             None => self.join(&parts),
@@ -65,6 +67,7 @@ impl Objects {
             if let Some(sums) = &sums {
                 block_sums::keep(tx, &object.id, sums)?;
             }
+            content_seals::keep(tx, &object.id, seals.as_deref())?;
             self.keep_elsewhere(tx, &object)?;
             let replaced = put_row(tx, &meta.bucket, &object, condition)?;
             let removed = remove_upload(tx, upload)?;
@@ -92,6 +95,16 @@ impl Objects {
                 .map(|(_, part)| block_sums::of_file(connection, &part.id))
                 .collect::<Result<Option<Vec<_>>, _>>()?;
             Ok(sums.map(|sums| sums.concat()))
+        })
+    }
+
+    /// The parts' seals, in their order.
+    fn seals_of(&self, parts: &[Placed<'_>]) -> Result<Vec<u8>, StoreError> {
+        self.index.read(|connection| {
+            let of_part = |part: &PartMeta| {
+                content_seals::of_file(connection, &part.id)?.ok_or(StoreError::InvalidPart(part.number))
+            };
+            Ok(parts.iter().map(|(_, part)| of_part(part)).collect::<Result<Vec<_>, _>>()?.concat())
         })
     }
 

@@ -117,8 +117,7 @@ impl DataDir {
     /// Whether the disk has room for so many bytes besides the reserve, and some to spare; a disk
     /// that does not say may have it.
     pub fn has_room(&self, bytes: u64) -> bool {
-        statvfs(&self.root)
-            .map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= bytes.saturating_add(SPARE_BYTES))
+        has_room(&self.root, bytes)
     }
 
     /// Does what must be written now and may be as long as [`crate::RESERVE_STEP_BYTES`], on a disk
@@ -316,6 +315,11 @@ fn write_private(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io_at("write", &next))?;
     fs::rename(&next, path).map_err(io_at("replace", path))?;
     sync_parent(path)
+}
+
+/// Whether the disk that has this path has room for so many bytes and some to spare.
+pub(crate) fn has_room(path: &Path, bytes: u64) -> bool {
+    statvfs(path).map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= bytes.saturating_add(SPARE_BYTES))
 }
 
 /// Makes a created, renamed or removed name durable.

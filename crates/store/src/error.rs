@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use shoal_encryption::KeyError;
+
 use crate::Holder;
 
 /// Why the store could not do something.
@@ -61,6 +63,24 @@ pub enum StoreError {
         objects: u64,
         /// Their bytes.
         bytes: u64,
+    },
+    /// An object's content cannot be encrypted, or its key is not there.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A tree cannot have an object that only a customer's key opens.
+    #[error(
+        "object `{key}` is encrypted under a key of the customer (SSE-C), which comes with requests alone, so jobs \
+         cannot read it: store it under a key of the owner (SSE-KMS), or without one"
+    )]
+    CustomersObject {
+        /// Object key.
+        key: String,
+    },
+    /// The caller reads files, and this one is encrypted.
+    #[error("object `{key}` is encrypted, and is read by pieces")]
+    Encrypted {
+        /// Object key.
+        key: String,
     },
     /// The directory was written by another version of Shoal.
     #[error("{} has format {found}, this version of shoal reads format {expected}; use the version that wrote \

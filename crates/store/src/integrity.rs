@@ -104,7 +104,11 @@ fn key_of(id: &str) -> u128 {
 }
 
 pub(crate) fn block_text(start: u64, end: u64) -> String {
-    format!("its bytes {start} to {} are not those that were written", end - 1)
+    format!("{} are not those that were written", bytes_text(start, end))
+}
+
+pub(crate) fn bytes_text(start: u64, end: u64) -> String {
+    format!("its bytes {start} to {}", end - 1)
 }
 
 /// The parts that an object came in, or one that is all of it.

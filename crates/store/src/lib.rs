@@ -13,6 +13,8 @@ mod capture;
 mod chosen_parts;
 mod clock;
 mod completion;
+mod content_keys;
+mod content_seals;
 mod creator_rows;
 mod data_dir;
 mod deletions;
@@ -83,6 +85,7 @@ pub use capture::{
     Capture, CaptureSource, Content, ContentKey, DatabaseView, IsKnown, LogPosition, Logs, Opened, Pages, are_named,
     contents_of, id_of, is_left_out, jobs_running, make_another,
 };
+pub use content_keys::{BucketEncryption, Encryption};
 pub use creator_rows::CreatorRows;
 pub use data_dir::{DataDir, FORMAT, Holder};
 pub use deletions::DeleteCondition;
@@ -101,7 +104,7 @@ pub use logs::{LogDirection, LogPage, LogQuery};
 pub use memory_journal::MemoryJournal;
 pub use multipart::{PartMeta, UploadChecksum, UploadMeta, uploaded_etag};
 pub use object_meta::{Attributes, ObjectMeta, PutCondition};
-pub use object_reader::ObjectReader;
+pub use object_reader::{ObjectReader, ObjectStream};
 pub use object_writer::{ContentHash, ObjectFile, ObjectWriter};
 pub use objects::Objects;
 pub use own_metrics::{OwnMetric, OwnMetricQuery, OwnPoint, StatisticSet};

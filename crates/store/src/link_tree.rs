@@ -1,28 +1,31 @@
 //! Directory trees of links to objects: a channel without a copy of its bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File, Permissions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use crate::data_dir::{random_hex, sync_parent};
+use shoal_encryption::Holder;
+
+use crate::data_dir::{has_room, random_hex, sync_parent};
 use crate::elsewhere::HELD;
 use crate::error::io_at;
-use crate::object_writer::link_or_copy;
+use crate::object_writer::{FILE_MODE, link_or_copy};
 use crate::{ObjectMeta, Objects, StoreError};
 
 /// Whether [`Objects::link_tree`] can make a tree of these entries.
 ///
 /// # Errors
-/// [`StoreError::KeyConflict`] and [`StoreError::UnusableKey`].
+/// [`StoreError::KeyConflict`], [`StoreError::UnusableKey`] and [`StoreError::CustomersObject`].
 pub fn check_tree(entries: &[(&str, &ObjectMeta)]) -> Result<(), StoreError> {
     Tree::plan(entries).map(drop)
 }
 
 impl Objects {
     /// Makes `dir` a tree of hard links to the objects' files at their relative paths (copies,
-    /// where the file system allows no link). Directories have mode 0755, files the objects' 0666:
+    /// where the file system allows no link; of encrypted objects decrypted copies, which go with
+    /// the tree). Directories have mode 0755, files the objects' 0666:
     /// mount it read-only or under an overlay. Keys that end in `/` (folder markers) are left out.
     ///
     /// The tree appears whole or not at all; if `dir` exists already it is left as it is.
@@ -31,7 +34,8 @@ impl Objects {
     /// # Errors
     /// [`StoreError::KeyConflict`] and [`StoreError::UnusableKey`] before anything is made;
     /// [`StoreError::ObjectGone`] when an object was replaced or deleted meanwhile;
-    /// [`StoreError::DamagedObject`]; [`StoreError::Cancelled`].
+    /// [`StoreError::DamagedObject`]; [`StoreError::Cancelled`]; [`StoreError::Key`];
+    /// [`StoreError::Full`]: there is no room for decrypted copies.
     pub fn link_tree(
         &self,
         dir: &Path,
@@ -67,6 +71,12 @@ impl Objects {
         if dir.exists() {
             return Ok(());
         }
+        // What is linked takes no space.
+        let decrypted = tree.files.values().filter(|meta| meta.attributes.encryption.is_some());
+        let decrypted: u64 = decrypted.map(|meta| meta.size).sum();
+        if decrypted > 0 && !has_room(&self.files, decrypted) {
+            return Err(StoreError::Full(format!("the {decrypted} bytes of encrypted objects that a job reads")));
+        }
         let parent = dir.parent().unwrap_or(Path::new("/"));
         let draft = Draft { path: parent.join(format!(".draft-{}", random_hex::<8>()?)) };
         make_dir(&draft.path)?;
@@ -80,10 +90,14 @@ impl Objects {
             if is_cancelled() {
                 return Err(StoreError::Cancelled);
             }
+            let target = draft.path.join(relative);
+            if meta.attributes.encryption.is_some() {
+                self.decrypt_to(meta, &target, is_cancelled)?;
+                continue;
+            }
             if holds && self.hold(&draft.path, meta)? {
                 continue;
             }
-            let target = draft.path.join(relative);
             let _pin = self.pin(meta);
             match self.open_file(meta) {
                 Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -115,6 +129,36 @@ impl Objects {
 }
 
 impl Objects {
+    /// Writes the plaintext of an encrypted object.
+    fn decrypt_to(
+        &self,
+        meta: &ObjectMeta,
+        target: &Path,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), StoreError> {
+        let reader = match self.reader_of(meta, None) {
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Err(StoreError::ObjectGone { key: meta.key.clone() });
+            }
+            opened => opened?,
+        };
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(FILE_MODE).open(target);
+        let mut file = file.map_err(io_at("create", target))?;
+        file.set_permissions(Permissions::from_mode(FILE_MODE)).map_err(io_at("set the mode of", target))?;
+        let mut at = 0;
+        while at < meta.size {
+            if is_cancelled() {
+                return Err(StoreError::Cancelled);
+            }
+            let piece = reader.read(at, meta.size)?;
+            file.write_all(&piece).map_err(io_at("write", target))?;
+            at += piece.len() as u64;
+        }
+        // A tree that has its name after a crash has its files, too.
+        file.sync_data().map_err(io_at("sync", target))
+    }
+
     /// Has a tree hold a content that is elsewhere alone; `false`: it is here.
     fn hold(&self, draft: &Path, meta: &ObjectMeta) -> Result<bool, StoreError> {
         let Some(elsewhere) = self.elsewhere().filter(|_| !self.path(meta).exists()) else { return Ok(false) };
@@ -156,6 +200,9 @@ impl<'a> Tree<'a> {
         for &(path, meta) in entries {
             if path.ends_with('/') || path.is_empty() {
                 continue;
+            }
+            if meta.attributes.encryption.as_ref().is_some_and(|envelope| envelope.holder == Holder::Customer) {
+                return Err(StoreError::CustomersObject { key: path.to_owned() });
             }
             check_path(path)?;
             if tree.files.insert(path, meta).is_some() {

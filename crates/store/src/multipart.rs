@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block_sums;
 use crate::clock::now_ms;
+use crate::content_seals;
 use crate::data_dir::{hex, random_hex};
 use crate::object_rows::{bucket_id, file_column, from_json, to_json};
 use crate::object_writer::ObjectWriter;
@@ -87,11 +88,22 @@ pub fn uploaded_etag(parts: &[(u32, String)]) -> Option<String> {
 }
 
 impl Objects {
-    /// Begins an upload and returns its id.
+    /// Begins an upload, which is encrypted only if that is its bucket's default, and returns its
+    /// id.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchBucket`].
+    /// [`StoreError::NoSuchBucket`], [`StoreError::Key`].
     pub fn create_upload(
+        &self,
+        bucket: &str,
+        key: &str,
+        attributes: &Attributes,
+        checksum: Option<&UploadChecksum>,
+    ) -> Result<String, StoreError> {
+        self.create_encrypted_upload(bucket, key, attributes, checksum, &self.encryption_for(bucket, None)?)
+    }
+
+    pub(crate) fn begin_upload(
         &self,
         bucket: &str,
         key: &str,
@@ -171,12 +183,17 @@ impl Objects {
             place: written.place(),
         };
         let row = self.index.write(|tx| {
-            upload_row(tx, upload)?;
+            // Nothing of an encrypted object is stored as it is.
+            let to_be = upload_row(tx, upload)?.attributes.encryption;
+            if to_be.as_ref() != written.envelope() {
+                return Err(StoreError::InvalidPart(number));
+            }
             unsynced::keep(tx, &part.id, content.as_deref())?;
+            content_seals::keep(tx, &part.id, written.seals())?;
             // What it replaces in a shared file stays there until the upload's end.
             let same = "SELECT file FROM part WHERE upload = ? AND number = ?";
             let replaced = file_column(tx, same, params![upload, number])?;
-            replaced.iter().try_for_each(|file| block_sums::forget(tx, file))?;
+            replaced.iter().try_for_each(|file| forget_part(tx, file))?;
             block_sums::keep(tx, &part.id, written.sums())?;
             let insert =
                 format!("INSERT OR REPLACE INTO part (upload, {PART_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
@@ -250,6 +267,12 @@ fn part_of(row: &Row<'_>) -> Result<PartMeta, StoreError> {
     })
 }
 
+/// No row names this part any more.
+fn forget_part(connection: &Connection, id: &str) -> Result<(), StoreError> {
+    block_sums::forget(connection, id)?;
+    content_seals::forget(connection, id)
+}
+
 /// A part whose row is gone.
 pub(crate) struct Removed {
     /// The part's [`PartMeta::id`].
@@ -264,7 +287,7 @@ pub(crate) fn remove_upload(connection: &Connection, upload: &str) -> Result<Vec
         connection.prepare_cached("DELETE FROM part WHERE upload = ? RETURNING file, coalesce(shared, file)")?;
     let removed = delete.query_map([upload], |row| Ok(Removed { id: row.get(0)?, holder: row.get(1)? }))?;
     let removed = removed.collect::<rusqlite::Result<Vec<_>>>()?;
-    removed.iter().try_for_each(|part| block_sums::forget(connection, &part.id))?;
+    removed.iter().try_for_each(|part| forget_part(connection, &part.id))?;
     connection.execute("DELETE FROM upload WHERE id = ?", [upload])?;
     Ok(removed)
 }

@@ -18,8 +18,16 @@ impl Objects {
     ///
     /// # Errors
     /// I/O; [`io::ErrorKind::NotFound`] when the object was replaced or deleted since `meta` was
-    /// read; [`StoreError::DamagedObject`]; [`StoreError::Elsewhere`].
+    /// read; [`StoreError::DamagedObject`]; [`StoreError::Elsewhere`]; [`StoreError::Encrypted`].
     pub fn open_file(&self, meta: &ObjectMeta) -> Result<File, StoreError> {
+        if meta.attributes.encryption.is_some() {
+            return Err(StoreError::Encrypted { key: meta.key.clone() });
+        }
+        self.open_stored(meta)
+    }
+
+    /// The same of any object: of an encrypted one it has the ciphertext.
+    pub(crate) fn open_stored(&self, meta: &ObjectMeta) -> Result<File, StoreError> {
         let sums = self.sums(meta)?;
         let open = || {
             let file = self.open_here(meta, sums.as_deref())?;
@@ -58,7 +66,7 @@ impl Objects {
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`]; [`StoreError::DamagedObject`];
-    /// [`StoreError::Elsewhere`].
+    /// [`StoreError::Elsewhere`]; [`StoreError::Encrypted`].
     pub fn read(&self, bucket: &str, key: &str) -> Result<(ObjectMeta, File), StoreError> {
         self.find(bucket, key, |meta| self.open_file(meta))
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use shoal_encryption::Envelope;
 
 /// An object as of its last commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +12,8 @@ pub struct ObjectMeta {
     pub key: String,
     /// Bytes.
     pub size: u64,
-    /// Entity tag without quotes: the MD5 in hexadecimal, or `<MD5 of the parts' MD5s>-<parts>`.
+    /// Entity tag without quotes: the MD5 in hexadecimal, or `<MD5 of the parts' MD5s>-<parts>`; of
+    /// an encrypted content that of its ciphertext.
     pub etag: String,
     /// When it was committed, in milliseconds since the epoch.
     pub modified_ms: u64,
@@ -45,6 +47,9 @@ pub struct Attributes {
     /// that came in one piece.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<(u32, u64)>,
+    /// The wrapped key of an encrypted content; the store's own, whatever a writer gives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Envelope>,
 }
 
 /// What must hold for an object to be written.

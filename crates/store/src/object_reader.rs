@@ -5,10 +5,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use shoal_encryption::CustomerKey;
+
 use crate::block_sums::{Block, block_at, is_block, read_block};
+use crate::content_seals::Opener;
 use crate::elsewhere::{Elsewhere, Remote};
 use crate::error::io_at;
-use crate::integrity::{PIECE_BYTES, block_text, parts_of};
+use crate::integrity::{PIECE_BYTES, block_text, bytes_text, parts_of};
 use crate::{ObjectMeta, Objects, StoreError};
 
 /// An object that is read in pieces, each compared before it is returned.
@@ -19,6 +22,8 @@ pub struct ObjectReader {
     source: Source,
     /// `None`: it was compared whole.
     sums: Option<Vec<u8>>,
+    /// Decrypts an encrypted content.
+    opener: Option<Opener>,
     elsewhere: Option<Arc<Elsewhere>>,
 }
 
@@ -49,7 +54,7 @@ impl ObjectReader {
     pub fn read(&self, at: u64, end: u64) -> Result<Vec<u8>, StoreError> {
         let unread = |source| StoreError::Io { what: "read", path: "objects".into(), source };
         let sums = match (&self.source, &self.sums) {
-            (Source::Here(file), None) => {
+            (Source::Here(file), None) if self.opener.is_none() => {
                 let length = usize::try_from(end - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
                 let mut piece = vec![0; length];
                 file.read_exact_at(&mut piece, at).map_err(unread)?;
@@ -57,16 +62,29 @@ impl ObjectReader {
             }
             (_, sums) => sums.as_deref().unwrap_or_default(),
         };
-        let Some(block) = block_at(&parts_of(&self.meta), at) else {
+        let parts = parts_of(&self.meta);
+        let Some(block) = block_at(&parts, at) else {
             return Err(self.damaged(format!("it has no byte {at}")));
         };
         let mut bytes = match &self.source {
             Source::Elsewhere(remote) => self.read_remote(remote, block, sums)?,
+            // It was compared whole.
+            Source::Here(file) if self.sums.is_none() => {
+                let mut bytes = vec![0; place(block.end - block.start)];
+                file.read_exact_at(&mut bytes, block.start).map_err(unread)?;
+                bytes
+            }
             Source::Here(file) => match read_block(file, 0, block, sums).map_err(unread)? {
                 Some(bytes) => bytes,
                 None => self.read_again(block, sums)?,
             },
         };
+        if let Some(opener) = &self.opener
+            && !opener.open(&parts, block.start, &mut bytes)
+        {
+            let detail = format!("{} do not open under its key", bytes_text(block.start, block.end));
+            return Err(self.damaged(detail));
+        }
         bytes.truncate(place(end.min(block.end) - block.start));
         bytes.drain(..place(at - block.start));
         Ok(bytes)
@@ -93,6 +111,42 @@ impl ObjectReader {
     }
 }
 
+/// A part of an object as a stream.
+#[derive(Debug)]
+pub struct ObjectStream {
+    reader: ObjectReader,
+    at: u64,
+    end: u64,
+    piece: Vec<u8>,
+    taken: usize,
+}
+
+impl ObjectReader {
+    /// These bytes of the object as a stream.
+    #[must_use]
+    pub fn stream(self, range: std::ops::Range<u64>) -> ObjectStream {
+        let end = range.end.min(self.meta.size);
+        ObjectStream { reader: self, at: range.start, end, piece: Vec::new(), taken: 0 }
+    }
+}
+
+impl io::Read for ObjectStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.taken == self.piece.len() {
+            if self.at >= self.end {
+                return Ok(0);
+            }
+            self.piece = self.reader.read(self.at, self.end).map_err(io::Error::other)?;
+            self.at += self.piece.len() as u64;
+            self.taken = 0;
+        }
+        let count = buffer.len().min(self.piece.len() - self.taken);
+        buffer[..count].copy_from_slice(&self.piece[self.taken..self.taken + count]);
+        self.taken += count;
+        Ok(count)
+    }
+}
+
 fn place(at: u64) -> usize {
     usize::try_from(at).expect("a block fits in memory")
 }
@@ -104,16 +158,35 @@ impl Objects {
     /// # Errors
     /// As [`Objects::read`].
     pub fn reader(&self, bucket: &str, key: &str) -> Result<ObjectReader, StoreError> {
-        let (meta, (source, sums)) = self.find(bucket, key, |meta| {
-            let sums = self.sums(meta)?;
-            let source = match sums {
-                // It is compared whole, once.
-                None => Source::Here(self.open_file(meta)?),
-                Some(_) => self.source(meta)?,
-            };
-            Ok((source, sums))
-        })?;
-        Ok(ObjectReader { meta, source, sums, elsewhere: self.elsewhere().cloned() })
+        self.reader_with(bucket, key, None)
+    }
+
+    /// The same with the key of the customer, if the object was encrypted under one.
+    ///
+    /// # Errors
+    /// As [`Objects::read`]; [`StoreError::Key`].
+    pub fn reader_with(
+        &self,
+        bucket: &str,
+        key: &str,
+        customer: Option<&CustomerKey>,
+    ) -> Result<ObjectReader, StoreError> {
+        self.find(bucket, key, |meta| self.reader_of(meta, customer)).map(|(_, reader)| reader)
+    }
+
+    /// The same of this object.
+    ///
+    /// # Errors
+    /// I/O; [`io::ErrorKind::NotFound`] when the object was replaced or deleted since `meta` was
+    /// read; [`StoreError::DamagedObject`]; [`StoreError::Elsewhere`]; [`StoreError::Key`].
+    pub fn reader_of(&self, meta: &ObjectMeta, customer: Option<&CustomerKey>) -> Result<ObjectReader, StoreError> {
+        let (sums, opener) = (self.sums(meta)?, self.opener(meta, customer)?);
+        let source = match sums {
+            // It is compared whole, once.
+            None => Source::Here(self.open_stored(meta)?),
+            Some(_) => self.source(meta)?,
+        };
+        Ok(ObjectReader { meta: meta.clone(), source, sums, opener, elsewhere: self.elsewhere().cloned() })
     }
 
     fn source(&self, meta: &ObjectMeta) -> Result<Source, StoreError> {

@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
 use crate::block_sums;
+use crate::content_seals;
 use crate::elsewhere::rows;
 use crate::{ObjectMeta, PutCondition, StoreError};
 
@@ -77,6 +78,7 @@ pub(crate) fn put_row(
 /// No object's row names this file any more.
 pub(crate) fn forget_file(connection: &Connection, file: &str) -> Result<(), StoreError> {
     block_sums::forget(connection, file)?;
+    content_seals::forget(connection, file)?;
     rows::forget(connection, file)
 }
 

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use md5::{Digest, Md5};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
+use shoal_encryption::{DataKey, Envelope, Sealer};
 
 use crate::StoreError;
-use crate::block_sums::BlockHasher;
+use crate::block_sums::{BLOCK_BYTES, BlockHasher};
 use crate::data_dir::{hex, random_hex, sync_parent};
 use crate::error::io_at;
 use crate::part_places::{Place, Slot};
@@ -34,6 +35,8 @@ const HOLE: usize = 32 * 1024;
 pub struct ObjectWriter {
     file: ObjectFile,
     hash: ContentHash,
+    /// Encrypts what is written: file and hash get ciphertext.
+    seal: Option<(Box<Sealer>, Envelope)>,
 }
 
 /// The file alone, for those who hash on another thread.
@@ -66,6 +69,8 @@ pub(crate) struct Written {
     size: u64,
     md5: [u8; 16],
     sums: Vec<u8>,
+    /// Of an encrypted content: its wrapped key, and its blocks' seals.
+    sealed: Option<(Envelope, Vec<u8>)>,
     kept: bool,
 }
 
@@ -97,7 +102,7 @@ impl ObjectFile {
 
     /// One writer again. The hash must have taken what the file got.
     pub fn with(self, hash: ContentHash) -> ObjectWriter {
-        ObjectWriter { file: self, hash }
+        ObjectWriter { file: self, hash, seal: None }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -196,20 +201,43 @@ impl ObjectWriter {
             written,
         };
         file.behind = WriteBehind::from(file.start());
-        Self { file, hash: ContentHash { md5: Md5::new(), blocks: BlockHasher::new() } }
+        Self { file, hash: ContentHash { md5: Md5::new(), blocks: BlockHasher::new() }, seal: None }
     }
 
-    /// The file and the hash, for two threads; [`ObjectFile::with`] makes one of them again.
-    pub fn split(self) -> (ObjectFile, ContentHash) {
-        (self.file, self.hash)
+    /// Encrypts what is written from now on under a data key, whose envelope the object gets.
+    /// Nothing was written so far.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub(crate) fn under(mut self, key: Option<(DataKey, Envelope)>) -> Result<Self, StoreError> {
+        debug_assert!(self.size() == 0, "a content is encrypted from its beginning");
+        if let Some((data, envelope)) = key {
+            let block_bytes = usize::try_from(BLOCK_BYTES).expect("a block fits in memory");
+            self.seal = Some((Box::new(Sealer::new(&data, block_bytes)?), envelope));
+        }
+        Ok(self)
+    }
+
+    /// What is written is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.seal.is_some()
+    }
+
+    /// The file and the hash, for two threads; [`ObjectFile::with`] makes one of them again. `Err`:
+    /// what is written is encrypted, which is for one thread.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn split(self) -> Result<(ObjectFile, ContentHash), Box<Self>> {
+        if self.is_encrypted() { Err(Box::new(self)) } else { Ok((self.file, self.hash)) }
     }
 
     /// Bytes written so far.
     pub fn size(&self) -> u64 {
-        self.file.written.size
+        self.file.written.size + self.seal.as_ref().map_or(0, |(sealer, _)| sealer.pending() as u64)
     }
 
-    /// MD5 of what was written so far.
+    /// MD5 of what was written so far; of what is encrypted that of its complete blocks' ciphertext.
     pub fn md5(&self) -> [u8; 16] {
         self.hash.md5.clone().finalize().into()
     }
@@ -219,8 +247,15 @@ impl ObjectWriter {
     /// # Errors
     /// I/O.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.hash.update(bytes);
-        self.file.append(bytes)
+        let Self { file, hash, seal } = self;
+        let mut put = |bytes: &[u8]| {
+            hash.update(bytes);
+            file.append(bytes)
+        };
+        match seal {
+            Some((sealer, _)) => sealer.push(bytes, put),
+            None => put(bytes),
+        }
     }
 
     /// Appends bytes of a file without carrying them through this process; neither their MD5 nor
@@ -240,7 +275,15 @@ impl ObjectWriter {
     /// Makes the content and the file's name durable, or returns the content where it is small: the
     /// caller then keeps it in the index until the file is durable, too.
     pub(crate) fn finish(self) -> Result<(Written, Option<Vec<u8>>), StoreError> {
-        let Self { file, hash } = self;
+        let Self { mut file, mut hash, seal } = self;
+        let sealed = seal.map(|(sealer, envelope)| {
+            let seals = sealer.finish(|bytes| {
+                hash.update(bytes);
+                file.append(bytes)
+            });
+            seals.map(|seals| (envelope, seals))
+        });
+        file.written.sealed = sealed.transpose()?;
         let is_small = file.buffer.len() as u64 == file.written.size && matches!(file.written.home, Home::Own(_));
         let small = is_small.then(|| file.buffer.clone());
         let path = file.written.path().to_owned();
@@ -261,8 +304,15 @@ impl ObjectWriter {
 
 impl Write for ObjectWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.hash.update(bytes);
-        self.file.write(bytes)?;
+        let Self { file, hash, seal } = self;
+        let mut put = |bytes: &[u8]| {
+            hash.update(bytes);
+            file.write(bytes)
+        };
+        match seal {
+            Some((sealer, _)) => sealer.push(bytes, put)?,
+            None => put(bytes)?,
+        }
         Ok(bytes.len())
     }
 
@@ -278,7 +328,7 @@ impl Written {
     }
 
     fn at(home: Home, id: String) -> Self {
-        Self { id, home, size: 0, md5: [0; 16], sums: Vec::new(), kept: false }
+        Self { id, home, size: 0, md5: [0; 16], sums: Vec::new(), sealed: None, kept: false }
     }
 
     fn path(&self) -> &Path {
@@ -315,6 +365,16 @@ impl Written {
     /// Of the blocks; not of what came by [`ObjectWriter::append_range`].
     pub(crate) fn sums(&self) -> &[u8] {
         &self.sums
+    }
+
+    /// The wrapped key of an encrypted content.
+    pub(crate) fn envelope(&self) -> Option<&Envelope> {
+        self.sealed.as_ref().map(|(envelope, _)| envelope)
+    }
+
+    /// Of an encrypted content.
+    pub(crate) fn seals(&self) -> Option<&[u8]> {
+        self.sealed.as_ref().map(|(_, seals)| seals.as_slice())
     }
 
     pub(crate) fn md5_hex(&self) -> String {

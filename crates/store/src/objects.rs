@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, params};
+use shoal_encryption::KeyRing;
 
 use crate::block_sums;
 use crate::clock::now_ms;
+use crate::content_seals;
 use crate::elsewhere::{self, Elsewhere, ElsewhereOptions, ElsewhereStatus, Movers};
 use crate::integrity::Verified;
 use crate::object_rows::{OBJECT_COLUMNS, bucket_id, from_json, object_of, put_row, to_json};
@@ -53,6 +55,10 @@ pub(crate) const SCHEMA: Schema = Schema {
         "
     ALTER TABLE bucket ADD COLUMN policy TEXT;
     ",
+        "
+    CREATE TABLE content_seals (file TEXT PRIMARY KEY, seals BLOB NOT NULL) WITHOUT ROWID;
+    CREATE TABLE bucket_encryption (bucket INTEGER PRIMARY KEY, rule TEXT NOT NULL);
+    ",
     ],
     gives_back_space: false,
 };
@@ -66,6 +72,8 @@ pub struct Objects {
     pub(crate) verified: Verified,
     pub(crate) places: Places,
     pub(crate) reserve: Reserve,
+    /// The owner's keys.
+    pub(crate) keys: Arc<KeyRing>,
     movers: Option<Movers>,
 }
 
@@ -90,7 +98,8 @@ impl Objects {
         let reserve = Reserve::beside(&path);
         reserve.with_room(|| unsynced::restore(&files, &index))?;
         let (unsynced, places) = (Unsynced::new(&files, &index), Places::new(&files));
-        let mut objects = Self { unsynced, verified: Verified::new(), places, reserve, files, index, movers: None };
+        let (verified, keys) = (Verified::new(), Arc::default());
+        let mut objects = Self { unsynced, verified, places, reserve, keys, files, index, movers: None };
         objects.sweep()?;
         part_places::clear_rest(&objects.files, &objects.index)?;
         match elsewhere {
@@ -101,6 +110,17 @@ impl Objects {
             }
         }
         Ok(objects)
+    }
+
+    /// With keys of the owner, under which contents are encrypted.
+    #[must_use]
+    pub fn with_keys(self, keys: Arc<KeyRing>) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// The owner's keys.
+    pub fn keys(&self) -> &KeyRing {
+        &self.keys
     }
 
     /// Why nothing can be stored any more until the directory is opened anew, if so.
@@ -172,10 +192,11 @@ impl Objects {
             etag: written.md5_hex(),
             modified_ms: now_ms(),
             id: written.id().to_owned(),
-            attributes: attributes.clone(),
+            attributes: Attributes { encryption: written.envelope().cloned(), ..attributes.clone() },
         };
         let row = self.index.write(|tx| {
             unsynced::keep(tx, &meta.id, content.as_deref())?;
+            content_seals::keep(tx, &meta.id, written.seals())?;
             // A small object is compared whole.
             if content.is_none() {
                 block_sums::keep(tx, &meta.id, written.sums())?;
@@ -201,12 +222,12 @@ impl Objects {
         bytes: &[u8],
         attributes: &Attributes,
     ) -> Result<ObjectMeta, StoreError> {
-        let mut writer = self.writer()?;
+        let mut writer = self.seal(self.writer()?, bucket, None)?;
         writer.append(bytes)?;
         self.commit(writer, bucket, key, attributes, &PutCondition::Always)
     }
 
-    /// Makes another object of the same content (and ETag) without copying bytes.
+    /// Makes another object of the same content (and ETag, and key) without copying bytes.
     ///
     /// # Errors
     /// As [`Objects::commit`]; [`StoreError::NoSuchKey`] if the source has gone meanwhile;
@@ -224,7 +245,7 @@ impl Objects {
         // What a copy is made of is not removed meanwhile.
         let _pin = self.pin(source);
         // The copy counts as compared from now on.
-        match self.open_file(source) {
+        match self.open_stored(source) {
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Err(gone()),
             opened => drop(opened?),
         }
@@ -233,11 +254,12 @@ impl Objects {
             key: key.to_owned(),
             modified_ms: now_ms(),
             id: written.id().to_owned(),
-            attributes: attributes.clone(),
+            attributes: Attributes { encryption: source.attributes.encryption.clone(), ..attributes.clone() },
             ..source.clone()
         };
         let row = self.index.write(|tx| {
             block_sums::keep_copy(tx, &source.id, &meta.id)?;
+            content_seals::keep_copy(tx, &source.id, &meta.id)?;
             self.keep_elsewhere(tx, &meta)?;
             put_row(tx, bucket, &meta, condition)
         });

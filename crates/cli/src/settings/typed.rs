@@ -25,6 +25,8 @@ pub(crate) struct Typed {
     quotas: Option<(Origin, BTreeMap<String, toml::Table>)>,
     /// What it lists as `[role.NAME]`.
     roles: Option<(Origin, BTreeMap<String, toml::Table>)>,
+    /// What it lists as `[kms.NAME]`.
+    kms: Option<(Origin, BTreeMap<String, toml::Table>)>,
 }
 
 /// Where a value was typed.
@@ -62,7 +64,7 @@ impl Typed {
         variable: &dyn Fn(&str) -> Option<String>,
         read: &dyn Fn(&Path) -> io::Result<Option<String>>,
     ) -> Result<Self> {
-        let mut typed = Self { values: Vec::new(), nodes: None, targets: None, quotas: None, roles: None };
+        let mut typed = Self { values: Vec::new(), nodes: None, targets: None, quotas: None, roles: None, kms: None };
         let mut file = (PathBuf::new(), toml::Table::new());
         for setting in SETTINGS {
             let name = setting.name;
@@ -86,7 +88,8 @@ impl Typed {
                 typed.nodes = read.nodes.map(|nodes| (origin.clone(), nodes));
                 typed.targets = read.targets.map(|targets| (origin.clone(), targets));
                 typed.quotas = read.quotas.map(|quotas| (origin.clone(), quotas));
-                typed.roles = read.roles.map(|roles| (origin, roles));
+                typed.roles = read.roles.map(|roles| (origin.clone(), roles));
+                typed.kms = read.kms.map(|keys| (origin, keys));
             }
         }
         Ok(typed)
@@ -133,6 +136,11 @@ impl Typed {
     /// The tables of the roles that `shoal.toml` lists, by name, and where that is.
     pub(crate) fn roles(&self) -> Option<(&Origin, &BTreeMap<String, toml::Table>)> {
         self.roles.as_ref().map(|(origin, tables)| (origin, tables))
+    }
+
+    /// The tables of the owner's keys that `shoal.toml` lists, by name, and where that is.
+    pub(crate) fn kms(&self) -> Option<(&Origin, &BTreeMap<String, toml::Table>)> {
+        self.kms.as_ref().map(|(origin, tables)| (origin, tables))
     }
 
     /// Where it was typed.
@@ -206,6 +214,7 @@ struct File {
     targets: Option<Named>,
     quotas: Option<Named>,
     roles: Option<Named>,
+    kms: Option<Named>,
 }
 
 fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>) -> Result<File> {
@@ -217,6 +226,7 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
     let targets = named(&mut table, "target", "compute targets", &path)?;
     let quotas = named(&mut table, "quota", "quotas", &path)?;
     let roles = named(&mut table, "role", "roles", &path)?;
+    let kms = named(&mut table, "kms", "keys for encryption", &path)?;
     lists::as_text(&mut table);
     let settings = flat(table);
     let may_be_there = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "data_dir");
@@ -229,7 +239,7 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
         ))
         .into());
     }
-    Ok(File { path, settings, nodes, targets, quotas, roles })
+    Ok(File { path, settings, nodes, targets, quotas, roles, kms })
 }
 
 #[cfg(test)]

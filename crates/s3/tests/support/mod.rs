@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::header::{CONNECTION, EXPECT, HeaderValue};
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
-use shoal_s3::{KeyFault, KeyStore, Options, PolicyCaller, S3Front, Scope};
+use shoal_s3::{KeyFault, KeyStore, Options, PolicyCaller, PrivateTransport, S3Front, Scope};
 use shoal_store::{DataDir, Objects};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -78,7 +78,8 @@ impl Server {
                 let (socket, _) = listener.accept().await.unwrap();
                 let front = front.clone();
                 tokio::spawn(async move {
-                    let service = service_fn(|request: Request<Incoming>| async {
+                    let service = service_fn(|mut request: Request<Incoming>| async {
+                        request.extensions_mut().insert(PrivateTransport);
                         let awaits_continue = request.headers().contains_key(EXPECT);
                         let mut answer = front.call(request).await;
                         // The body may follow all the same; see `server::expectations`.

@@ -1,7 +1,9 @@
 //! What of `InputDataConfig` depends on what is stored, on the image and on the file systems that
 //! the owner allows.
 
-use shoal_store::{ObjectMeta, Objects, check_tree};
+use std::collections::BTreeMap;
+
+use shoal_store::{ObjectMeta, Objects, StoreError, check_tree};
 use shoal_wire::{Channel, ChannelSource, CreateTrainingJob, Error, InputMode, RecordWrapper, S3DataType, S3Source};
 
 use super::internal;
@@ -51,13 +53,17 @@ impl Inputs<'_> {
         if streamed.is_empty() {
             return Err(self.empty(channel, source, path, role));
         }
-        if channel.record_wrapper != RecordWrapper::RecordIO || channel.is_gzip {
-            return Ok(());
-        }
         let objects = streamed.iter().filter_map(|it| match it {
             Streamed::Object(_, meta) => Some(&**meta),
             Streamed::Text(_) => None,
         });
+        let by_id = Vec::from_iter(objects.clone().map(|meta| (meta.id.as_str(), meta)));
+        // One object may be streamed many times.
+        let by_id = Vec::from_iter(BTreeMap::from_iter(by_id));
+        Self::tree(channel, source, path, &by_id)?;
+        if channel.record_wrapper != RecordWrapper::RecordIO || channel.is_gzip {
+            return Ok(());
+        }
         match objects.into_iter().find(|meta| meta.size > MOST_RECORD) {
             None => Ok(()),
             Some(ObjectMeta { key, size, .. }) => Err(invalid(
@@ -76,7 +82,17 @@ impl Inputs<'_> {
             return Err(self.empty(channel, source, path, role));
         }
         let entries: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
-        check_tree(&entries).map_err(|error| {
+        Self::tree(channel, source, path, &entries)
+    }
+
+    /// All of them can be one tree.
+    fn tree(
+        channel: &Channel,
+        source: &S3Source,
+        path: &str,
+        entries: &[(&str, &ObjectMeta)],
+    ) -> Result<(), Error> {
+        check_tree(entries).map_err(|error| {
             Error::validation(format!(
                 "{path}.dataSource.s3DataSource.s3Uri: below {} {error} (channel \"{}\")",
                 source.uri, channel.name
@@ -88,6 +104,10 @@ impl Inputs<'_> {
         match found {
             Ok(found) => Ok(found),
             Err(error) if error.is_absent() => Ok(Vec::new()),
+            // A manifest that jobs cannot read.
+            Err(ChannelError::Store(StoreError::Key(error))) => {
+                Err(Error::validation(format!("{path}.dataSource.s3DataSource.s3Uri: {error}")))
+            }
             Err(ChannelError::Store(error)) => Err(internal(&error)),
             Err(error) => Err(Error::validation(format!("{path}.dataSource.s3DataSource.s3Uri: {error}"))),
         }

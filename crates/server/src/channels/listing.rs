@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 
 use serde_json::{Map, Value};
-use shoal_store::{ObjectMeta, Objects, StoreError};
+use shoal_store::{ObjectMeta, ObjectReader, ObjectStream, Objects, StoreError};
 use shoal_wire::{S3DataType, S3Source, S3Uri};
 
 use super::may_read::MayRead;
@@ -114,9 +114,9 @@ fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, St
 /// The objects that a manifest names.
 fn listed(objects: &Objects, uri: &S3Uri, may_read: &MayRead) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
     let fail = |detail: String| ChannelError::Manifest { uri: uri.to_string(), detail };
-    let (meta, file) = objects.read(&uri.bucket, &uri.prefix)?;
-    readable(&meta).map_err(fail)?;
-    let entries: Vec<Value> = serde_json::from_reader(BufReader::new(file)).map_err(|error| fail(error.to_string()))?;
+    let manifest = objects.reader(&uri.bucket, &uri.prefix)?;
+    readable(&manifest.meta).map_err(fail)?;
+    let entries: Vec<Value> = serde_json::from_reader(BufReader::new(whole(manifest))).map_err(|error| fail(error.to_string()))?;
     bounded(entries.len()).map_err(fail)?;
     let mut entries = entries.into_iter();
     let first = entries.next().and_then(|first| first.get("prefix")?.as_str().map(str::to_owned));
@@ -137,11 +137,11 @@ fn listed(objects: &Objects, uri: &S3Uri, may_read: &MayRead) -> Result<Vec<(Str
 /// The attributes of the lines of an augmented manifest: the contents of objects where their names
 /// end in `-ref`, else their values as text.
 fn augmented(objects: &Objects, source: &S3Source, may_read: &MayRead) -> Result<Vec<Streamed>, ChannelError> {
-    let (meta, file) = objects.read(&source.uri.bucket, &source.uri.prefix)?;
-    let whole = |detail| ChannelError::Augmented { uri: source.uri.to_string(), detail };
-    readable(&meta).map_err(whole)?;
+    let manifest = objects.reader(&source.uri.bucket, &source.uri.prefix)?;
+    let of_all = |detail| ChannelError::Augmented { uri: source.uri.to_string(), detail };
+    readable(&manifest.meta).map_err(of_all)?;
     let mut found = Vec::new();
-    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
+    for (number, line) in (1..).zip(BufReader::new(whole(manifest)).lines()) {
         let fail = |detail: String| ChannelError::Augmented {
             uri: source.uri.to_string(),
             detail: format!("line {number}: {detail}"),
@@ -151,7 +151,7 @@ fn augmented(objects: &Objects, source: &S3Source, may_read: &MayRead) -> Result
             continue;
         }
         let sample: Map<String, Value> = serde_json::from_str(&line).map_err(|error| fail(error.to_string()))?;
-        bounded(found.len()).map_err(whole)?;
+        bounded(found.len()).map_err(of_all)?;
         for name in &source.attribute_names {
             let value = sample.get(name).ok_or_else(|| fail(format!("it has no attribute \"{name}\"")))?;
             found.push(match (value, name.ends_with("-ref")) {
@@ -166,6 +166,11 @@ fn augmented(objects: &Objects, source: &S3Source, may_read: &MayRead) -> Result
         }
     }
     Ok(found)
+}
+
+fn whole(manifest: ObjectReader) -> ObjectStream {
+    let size = manifest.meta.size;
+    manifest.stream(0..size)
 }
 
 /// Manifests are read as a whole, and their entries are kept in memory.

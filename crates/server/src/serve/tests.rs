@@ -43,6 +43,7 @@ fn options(data_dir: &Path) -> Options {
         audit_days: None,
         quotas: crate::QuotaOptions::default(),
         roles: crate::Roles::default(),
+        kms: Default::default(),
         data_dir: data_dir.to_owned(),
         listen: "127.0.0.1:0".parse().unwrap(),
         agents: None,
