@@ -19,14 +19,14 @@ def test_fields_without_effect_are_noted(house, jobs):
         "TrainingInputMode": "File",
         "ContainerEntrypoint": ["echo", "trained"],
     }
-    request["OutputDataConfig"]["KmsKeyId"] = "alias/mine"
+    request["ResourceConfig"]["VolumeKmsKeyId"] = "alias/mine"
     answer = jobs.sagemaker.create_training_job(**request)
-    assert headers_of(answer) == "OutputDataConfig.KmsKeyId, VpcConfig, EnableInterContainerTrafficEncryption"
+    assert headers_of(answer) == "ResourceConfig.VolumeKmsKeyId, VpcConfig, EnableInterContainerTrafficEncryption"
     assert jobs.wait(request["TrainingJobName"])["TrainingJobStatus"] == "Completed"
     lines = jobs.logs(request["TrainingJobName"])["algo-1"]
     notes = [line for line in lines if "has no effect" in line]
     assert [note.split()[1] for note in notes] == [
-        "OutputDataConfig.KmsKeyId",
+        "ResourceConfig.VolumeKmsKeyId",
         "VpcConfig",
         "EnableInterContainerTrafficEncryption",
     ]

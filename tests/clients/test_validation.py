@@ -108,6 +108,7 @@ REFUSED = [
     ({"OutputDataConfig": {"S3OutputPath": "s3://no-such-bucket/x"}}, "s3OutputPath"),
     ({"OutputDataConfig": {"S3OutputPath": "here"}}, "s3OutputPath"),
     ({"OutputDataConfig": {"S3OutputPath": S3, "KmsKeyId": "x" * 2049}}, "kmsKeyId"),
+    ({"OutputDataConfig": {"S3OutputPath": S3, "KmsKeyId": "alias/none"}}, "outputDataConfig.kmsKeyId'"),
     ({"OutputDataConfig": {"S3OutputPath": S3, "CompressionType": "ZIP"}}, "compressionType"),
     # Resources.
     ({"ResourceConfig": None}, "resourceConfig"),
@@ -211,7 +212,7 @@ ACCEPTED = {
     "chaining": {"SessionChainingConfig": {"EnableSessionTagChaining": True}, "Tags": [{"Key": "k", "Value": ""}]},
     "retries": {"RetryStrategy": {"MaximumRetryAttempts": 30}},
     "warm pool": resources(KeepAlivePeriodInSeconds=1),
-    "keys": {**resources(VolumeKmsKeyId="key"), "OutputDataConfig": {"S3OutputPath": S3, "KmsKeyId": "alias/key"}},
+    "keys": {**resources(VolumeKmsKeyId="key"), "OutputDataConfig": {"S3OutputPath": S3, "KmsKeyId": ""}},
     "channels": inputs(
         channel(ShuffleConfig={"Seed": 7}, InputMode="FastFile", ContentType="text/csv", CompressionType="None")
     ),

@@ -5,7 +5,8 @@
 //! `ID/SHA256` is an object. A file appears whole or not at all. Who works on an object holds a
 //! lock that ends with the process, so that two agents fetch nothing twice. The least recently used
 //! files are removed when there are more bytes than the limit; those that a job reads stay, since
-//! removing their second name would free nothing.
+//! removing their second name would free nothing. Those that the server has encrypted are removed as
+//! soon as no job reads them.
 
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read};
@@ -16,6 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use hex_simd::AsciiCase;
 use sha2::{Digest, Sha256};
+use shoal_link::PRIVATE_ID;
 
 use crate::part_files::{PART, PartFiles};
 
@@ -77,7 +79,8 @@ pub(crate) trait Keeps {
         is_to_stop: &mut dyn FnMut() -> bool,
     ) -> Result<(), PlaceError>;
 
-    /// Removes what has not been used for longest until the rest is within the limit.
+    /// Removes what has not been used for longest until the rest is within the limit, and what is
+    /// encrypted on the server.
     fn trim(&self) -> io::Result<()>;
 }
 
@@ -122,8 +125,8 @@ impl Keeps for ObjectCache {
         files.sort();
         let mut bytes: u64 = files.iter().map(|(_, size, ..)| size).sum();
         for (used, size, id, path) in files {
-            if bytes <= self.max_bytes {
-                break;
+            if bytes <= self.max_bytes && !id.to_string_lossy().starts_with(PRIVATE_ID) {
+                continue;
             }
             // Another agent uses it.
             let Some(_lock) = self.lock(&id.to_string_lossy())? else { continue };
@@ -389,6 +392,23 @@ mod tests {
         none.trim().unwrap();
         assert!(!none.dir.join("aa01").exists());
         assert!(none.dir.join("cc01").exists(), "a job reads it");
+    }
+
+    #[test]
+    fn what_the_server_has_encrypted_goes_with_the_job() {
+        let (dir, cache) = cache(1 << 20);
+        let target = |name: &str| dir.path().join(name);
+        assert!(place(&cache, "privateaa01", b"content", &target("one")));
+        assert!(place(&cache, "aa01", b"content", &target("two")));
+        drop(cache.parts("privatebb01", 7).unwrap());
+        cache.trim().unwrap();
+        assert!(cache.has("privateaa01", 7), "a job reads it");
+        assert!(!cache.dir.join("privatebb01-parts/data").exists());
+        for name in ["one", "two"] {
+            fs::remove_file(target(name)).unwrap();
+        }
+        cache.trim().unwrap();
+        assert!(!cache.has("privateaa01", 7) && cache.has("aa01", 7));
     }
 
     #[test]

@@ -31,6 +31,7 @@ use crate::inputs::InputError;
 use crate::instance::{self, Home, InstanceError};
 use crate::judging::Judging;
 use crate::mirror::Mirror;
+use crate::objects::Keeps;
 use crate::outbox::{Closed, Outbox};
 use crate::outcome::outcome;
 use crate::output::Said;
@@ -84,6 +85,12 @@ pub(crate) fn run(first: &Arc<Options>) -> i32 {
     drop(kept);
     if let Err(error) = home.remove() {
         say(format_args!("something is left in {}: {error}", first.run_dir.display()));
+    }
+    // What the server has encrypted stays no longer than the job.
+    if first.server.is_remote()
+        && let Err(error) = first.objects.trim()
+    {
+        say(format_args!("something is left in the cache of inputs: {error}"));
     }
     code
 }

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use shoal_link::PRIVATE_ID;
+
 use crate::leftovers;
 use crate::objects::{Fetch, Keeps, MODE, POLL, PlaceError, digest, entries};
 
@@ -179,8 +181,9 @@ impl Keeps for SharedObjects {
         objects.sort();
         let mut bytes: u64 = objects.iter().map(|(_, size, ..)| size).sum();
         for (_, size, links, path) in objects {
-            if bytes <= self.max_bytes {
-                break;
+            let is_private = path.file_name().is_some_and(|id| id.to_string_lossy().starts_with(PRIVATE_ID));
+            if bytes <= self.max_bytes && !is_private {
+                continue;
             }
             if links == 1 {
                 match fs::remove_file(&path) {
@@ -196,7 +199,7 @@ impl Keeps for SharedObjects {
 impl Drop for SharedObjects {
     fn drop(&mut self) {
         // What is left is removed by the next agent of this node.
-        let _ = leftovers::remove(&self.own);
+        let _ = leftovers::remove(&self.own).and_then(|()| self.trim());
     }
 }
 

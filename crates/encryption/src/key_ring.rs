@@ -118,6 +118,20 @@ impl KeyRing {
         }
     }
 
+    /// The envelope of a copy: its data key under the newest key of a file. What a command has wrapped
+    /// it rotates itself.
+    ///
+    /// # Errors
+    /// As of [`Self::open_envelope`].
+    pub fn rewrap(&self, envelope: &Envelope) -> Result<Envelope, KeyError> {
+        let Some((name, Key::File(keys))) = envelope.kms_key().and_then(|name| self.keys.get_key_value(name)) else {
+            return Ok(envelope.clone());
+        };
+        let wrapped = keys[0].wrap(&self.open_envelope(envelope)?, &context(name))?;
+        let renewed = Envelope::new(envelope.holder.clone(), &wrapped);
+        Ok(Envelope { bucket_key: envelope.bucket_key, ..renewed })
+    }
+
     /// Whether a key works: a data key goes in and comes back.
     ///
     /// # Errors
@@ -227,6 +241,9 @@ mod tests {
         assert_eq!(rotated.open_envelope(&before).unwrap().bytes(), data.bytes());
         let (_, after) = rotated.new_data_key("team").unwrap();
         assert!(open(&[2]).open_envelope(&after).is_ok(), "the first line wraps");
+        let copy = rotated.rewrap(&Envelope { bucket_key: true, ..before.clone() }).unwrap();
+        assert_eq!(open(&[2]).open_envelope(&copy).unwrap().bytes(), data.bytes());
+        assert!(copy.bucket_key);
         assert_eq!(open(&[2]).open_envelope(&before).unwrap_err(), KeyError::Wrong("team".to_owned()));
         let renamed = Envelope { holder: Holder::Kms("other".to_owned()), ..before };
         assert_eq!(rotated.open_envelope(&renamed).unwrap_err(), KeyError::Unknown("other".to_owned()));

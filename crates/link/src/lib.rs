@@ -42,7 +42,7 @@ pub use delivery::{Delivery, Pipe, Shard, order};
 pub use egress::{AllowedHost, BadEntry, Denied, Destination, Egress, EgressPolicy, NetworkMode};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
 pub use hello::Hello;
-pub use input::{Input, ManifestEntry, ObjectTree};
+pub use input::{Input, ManifestEntry, ObjectTree, PRIVATE_ID};
 pub use message::{
     Artifact, LogLine, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, RuleVerdict,
     ToAgent, ToServer,

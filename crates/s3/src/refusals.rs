@@ -91,12 +91,12 @@ const NO_LOCKS: &str = "nothing is locked, so nothing has to be unlocked";
 /// All headers that are accepted without effect; docs/accepted.md shows them.
 pub const NO_EFFECT: [NoEffect; 8] = [
     NoEffect { header: "x-amz-server-side-encryption", usual: &["AES256"], why: NO_KEYS },
+    NoEffect { header: "x-amz-server-side-encryption-bucket-key-enabled", usual: &["false"], why: NO_KEYS },
     NoEffect {
         header: "x-amz-server-side-encryption-context",
         usual: &[],
         why: "data keys are bound to the name of the key that wraps them alone",
     },
-    NoEffect { header: "x-amz-server-side-encryption-bucket-key-enabled", usual: &["false"], why: NO_KEYS },
     NoEffect {
         header: "x-amz-storage-class",
         usual: &["STANDARD"],

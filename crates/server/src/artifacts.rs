@@ -47,9 +47,11 @@ pub(crate) enum ArtifactError {
 }
 
 impl ArtifactError {
-    /// Whether the key cannot be had now: the same may succeed later.
+    /// Whether the key cannot be had now: the same may succeed later. One that is not declared (any
+    /// more) the owner may declare (again); earlier servers accepted the names of others.
     pub(crate) fn is_without_key(&self) -> bool {
-        matches!(self, Self::Store { source: StoreError::Key(KeyError::Unavailable(_)), .. })
+        let is_missing = |error: &KeyError| matches!(error, KeyError::Unavailable(_) | KeyError::Unknown(_));
+        matches!(self, Self::Store { source: StoreError::Key(error), .. } if is_missing(error))
     }
 
     /// Whether the disk is full: the same may succeed later.

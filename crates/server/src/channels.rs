@@ -11,7 +11,7 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
-use shoal_link::{Delivery, Input, ManifestEntry, ObjectTree, Pipe, Shard, order};
+use shoal_link::{Delivery, Input, ManifestEntry, ObjectTree, PRIVATE_ID, Pipe, Shard, order};
 use shoal_plane::AttemptId;
 use shoal_runtime::{
     InputClaims,
@@ -142,7 +142,8 @@ impl Trees {
 
     /// An object of a tree; a text that is no id names nothing that is there.
     pub(crate) fn object(&self, tree: &str, id: &str) -> PathBuf {
-        let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let digits = id.strip_prefix(PRIVATE_ID).unwrap_or(id);
+        let is_id = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         self.root.join(tree).join(if is_id { id } else { "no-id" })
     }
 
@@ -334,8 +335,9 @@ impl Trees {
         if manifest.exists() {
             return Ok(path);
         }
-        let by_id: BTreeMap<&str, &ObjectMeta> = objects.map(|meta| (meta.id.as_str(), meta)).collect();
-        let (by_id, is_cancelled) = (Vec::from_iter(by_id), || self.is_cancelled(attempt));
+        let by_id: BTreeMap<String, &ObjectMeta> = objects.map(|meta| (id_of(meta), meta)).collect();
+        let by_id = Vec::from_iter(by_id.iter().map(|(id, meta)| (id.as_str(), *meta)));
+        let is_cancelled = || self.is_cancelled(attempt);
         match self.is_remote {
             true => self.objects.hold_tree(&path, &by_id, &is_cancelled)?,
             false => self.objects.link_tree(&path, &by_id, &is_cancelled)?,
@@ -417,7 +419,13 @@ fn digest<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> String {
 }
 
 fn entry(path: &str, meta: &ObjectMeta) -> ManifestEntry {
-    ManifestEntry { path: path.to_owned(), id: meta.id.clone(), size: meta.size, text: None }
+    ManifestEntry { path: path.to_owned(), id: id_of(meta), size: meta.size, text: None }
+}
+
+/// How agents know an object.
+fn id_of(meta: &ObjectMeta) -> String {
+    let prefix = if meta.attributes.encryption.is_some() { PRIVATE_ID } else { "" };
+    format!("{prefix}{}", meta.id)
 }
 
 fn shards(count: u32) -> impl Iterator<Item = Shard> {

@@ -249,12 +249,13 @@ impl Objects {
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Err(gone()),
             opened => drop(opened?),
         }
+        let encryption = source.attributes.encryption.as_ref().map(|envelope| self.keys.rewrap(envelope)).transpose()?;
         let written = object_writer::link(&self.files, &self.path(source))?.ok_or_else(gone)?;
         let meta = ObjectMeta {
             key: key.to_owned(),
             modified_ms: now_ms(),
             id: written.id().to_owned(),
-            attributes: Attributes { encryption: source.attributes.encryption.clone(), ..attributes.clone() },
+            attributes: Attributes { encryption, ..attributes.clone() },
             ..source.clone()
         };
         let row = self.index.write(|tx| {

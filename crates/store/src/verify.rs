@@ -9,9 +9,10 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use crate::block_sums::of_file;
+use crate::content_seals;
 use crate::elsewhere::rows;
 use crate::error::io_at;
-use crate::integrity::{damage, damage_in_place};
+use crate::integrity::{damage, damage_in_place, parts_of};
 use crate::object_rows::{OBJECT_COLUMNS, object_of};
 use crate::object_writer::file_path;
 use crate::part_places::Place;
@@ -32,6 +33,8 @@ const FORMAT_WITH_SUMS: i64 = 3;
 const FORMAT_WITH_PLACES: i64 = 4;
 /// From this one on contents may be elsewhere.
 const FORMAT_WITH_ELSEWHERE: i64 = 5;
+/// From this one on contents may be encrypted.
+const FORMAT_WITH_SEALS: i64 = 7;
 
 /// Something that is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,6 +225,7 @@ impl<'a> Check<'a> {
                 damage.map_err(io_at("read", &path))?
             }
         };
+        let found = found.map_or_else(|| self.damaged_seals(meta), |damage| Ok(Some(damage)))?;
         if let Some(detail) = found {
             // A running server may have replaced or deleted it meanwhile.
             if !is_present()? {
@@ -239,6 +243,16 @@ impl<'a> Check<'a> {
         report.objects += 1;
         report.bytes += meta.size;
         Ok(())
+    }
+
+    /// What is wrong with the seals of an encrypted content, as far as that shows without its key.
+    fn damaged_seals(&self, meta: &ObjectMeta) -> Result<Option<String>, StoreError> {
+        if self.format < FORMAT_WITH_SEALS || meta.attributes.encryption.is_none() {
+            return Ok(None);
+        }
+        let seals = content_seals::of_file(&self.index, &meta.id)?.map_or(0, |seals| seals.len() as u64);
+        let expected = content_seals::length_of(&parts_of(meta));
+        Ok((seals != expected).then(|| format!("it has {seals} bytes of seals instead of {expected}")))
     }
 
     fn is_present(&self, bucket: &str, meta: &ObjectMeta) -> Result<bool, StoreError> {

@@ -6,14 +6,18 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use shoal_encryption::{KeyRing, KeySource};
 use shoal_store::{
-    Attributes, Batch, DataDir, Ingest, Journal, LogLines, LogQuery, Objects, PutCondition, ResourceKind, ResourceRow,
+    Attributes, Batch, BucketEncryption, DataDir, Ingest, Journal, LogLines, LogQuery, Objects, PutCondition, ResourceKind, ResourceRow,
     RowChange, Rows, SqliteJournal, Telemetry,
 };
 
@@ -46,9 +50,20 @@ fn content(key: &str) -> Vec<u8> {
     (0..length).map(|n| seed.wrapping_add(n.wrapping_mul(2_654_435_761)).to_le_bytes()[3]).collect()
 }
 
+/// The same key for all rounds.
+fn keys(data_dir: &Path) -> Arc<KeyRing> {
+    let path = data_dir.with_extension("key");
+    if !path.exists() {
+        std::fs::write(&path, "0b".repeat(32)).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    }
+    let sources = BTreeMap::from([("team".to_owned(), KeySource::File(path))]);
+    Arc::new(KeyRing::open(&sources, "us-east-1", "123456789012").unwrap())
+}
+
 fn write_until_killed(path: &Path) {
     let dir = DataDir::open(path).unwrap();
-    let objects = Objects::open(&dir).unwrap();
+    let objects = Objects::open(&dir).unwrap().with_keys(keys(path));
     let mut journal = SqliteJournal::open(&dir.journal_path()).unwrap();
     let telemetry = Telemetry::open(&dir.telemetry_path()).unwrap();
     if objects.bucket("b").unwrap().is_none() {
@@ -57,6 +72,9 @@ fn write_until_killed(path: &Path) {
     let said = |line: String| println!("{line}");
     for turn in 0_u64.. {
         let key = format!("{}-{turn}", std::process::id());
+        // Every other turn's objects are encrypted.
+        let rule = BucketEncryption { kms: "team".to_owned(), bucket_key: false };
+        objects.set_bucket_encryption("b", Some(&rule).filter(|_| turn % 2 == 1)).unwrap();
         objects.put("b", &key, &content(&key), &Attributes::default()).unwrap();
         said(format!("object {key}"));
 
@@ -66,7 +84,8 @@ fn write_until_killed(path: &Path) {
         let upload = objects.create_upload("b", &format!("joined-{key}"), &Attributes::default(), None).unwrap();
         let body = content(&format!("joined-{key}"));
         let parts = [(1, &body[..body.len() / 2]), (2, &body[body.len() / 2..])].map(|(number, half)| {
-            let mut writer = objects.writer().unwrap();
+            let writer = objects.writer().unwrap();
+            let mut writer = objects.seal_part(writer, &objects.upload(&upload).unwrap(), None).unwrap();
             writer.append(half).unwrap();
             (number, objects.commit_part(writer, &upload, number, &BTreeMap::new()).unwrap().etag)
         });
@@ -78,7 +97,8 @@ fn write_until_killed(path: &Path) {
         let parts: Vec<_> = (1..)
             .zip(body.chunks(SLOT))
             .map(|(number, part)| {
-                let mut writer = objects.part_writer(&upload, number, Some(part.len() as u64)).unwrap();
+                let writer = objects.part_writer(&upload, number, Some(part.len() as u64)).unwrap();
+                let mut writer = objects.seal_part(writer, &objects.upload(&upload).unwrap(), None).unwrap();
                 writer.append(part).unwrap();
                 (number, objects.commit_part(writer, &upload, number, &BTreeMap::new()).unwrap().etag)
             })
@@ -163,12 +183,11 @@ fn write_and_kill(path: &Path, acknowledged: &mut Acknowledged) {
 
 fn check(path: &Path, acknowledged: &Acknowledged) {
     let dir = DataDir::open(path).unwrap();
-    let objects = Objects::open(&dir).unwrap();
+    let objects = Objects::open(&dir).unwrap().with_keys(keys(path));
     let read = |key: &str| {
-        let (meta, mut file) = objects.read("b", key).unwrap();
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).unwrap();
-        assert_eq!(meta.size, bytes.len() as u64);
+        let reader = objects.reader("b", key).unwrap();
+        let bytes = reader.read_all().unwrap();
+        assert_eq!(reader.meta.size, bytes.len() as u64);
         bytes
     };
     for key in &acknowledged.objects {

@@ -1,22 +1,26 @@
 //! Keys of the owner, which `shoal.toml` lists as `[kms.NAME]`: a file with keys, or a command that
 //! has them.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Result;
 use shoal_encryption::KeySource;
 
-use super::{Origin, Typed};
+use super::Typed;
 use crate::exit::UsageError;
 
 pub(super) fn kms(typed: &Typed) -> Result<BTreeMap<String, KeySource>> {
     let Some((origin, tables)) = typed.kms() else { return Ok(BTreeMap::new()) };
-    tables.iter().map(|(name, table)| Ok((name.clone(), key(name, table, origin)?))).collect()
+    let of_key = |(name, table): (&String, &toml::Table)| {
+        Ok((name.clone(), key(name, table, &format!("[kms.{name:?}] ({origin})"), typed.data_dir())?))
+    };
+    tables.iter().map(of_key).collect()
 }
 
-fn key(name: &str, table: &toml::Table, origin: &Origin) -> Result<KeySource, UsageError> {
-    let place = format!("[kms.{name:?}] ({origin})");
+fn key(name: &str, table: &toml::Table, place: &str, data_dir: &Path) -> Result<KeySource, UsageError> {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-".contains(&byte);
     if !(1..=250).contains(&name.len()) || !name.bytes().all(is_letter) || name.starts_with("alias/") {
         return Err(UsageError(format!(
@@ -28,12 +32,17 @@ fn key(name: &str, table: &toml::Table, origin: &Origin) -> Result<KeySource, Us
     }
     match (table.get("file"), table.get("command")) {
         (Some(file), None) => {
-            let file = file.as_str().filter(|file| !file.is_empty());
-            let file = file.ok_or_else(|| UsageError(format!("{place}: file is the path of a file with keys")))?;
-            Ok(KeySource::File(match origin {
-                Origin::File(toml) => toml.with_file_name(file),
-                _ => PathBuf::from(file),
-            }))
+            let file = PathBuf::from(file.as_str().unwrap_or_default());
+            if !file.is_absolute() {
+                return Err(UsageError(format!("{place}: file is the path of a file with keys: it starts with /")));
+            }
+            if file.starts_with(data_dir) {
+                return Err(UsageError(format!(
+                    "{place}: file is in the data directory, next to what it protects, and backups would copy it: choose \
+                     another directory"
+                )));
+            }
+            Ok(KeySource::File(file))
         }
         (None, Some(command)) => {
             let words = command.as_array().filter(|words| !words.is_empty());
@@ -49,8 +58,6 @@ fn key(name: &str, table: &toml::Table, origin: &Origin) -> Result<KeySource, Us
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     fn read(file: &str) -> Result<BTreeMap<String, KeySource>> {
@@ -62,25 +69,27 @@ mod tests {
     #[test]
     fn keys_are_files_or_commands() {
         let found = read(
-            "[kms.team]\nfile = \"team.key\"\n[kms.\"aws/s3\"]\nfile = \"/etc/shoal/s3.key\"\n\
+            "[kms.team]\nfile = \"/etc/shoal/team.key\"\n[kms.\"aws/s3\"]\nfile = \"/etc/shoal/s3.key\"\n\
              [kms.vault]\ncommand = [\"/usr/bin/vault-kms\", \"--ca=x\"]\n",
         )
         .unwrap();
         assert_eq!(
             found,
             BTreeMap::from([
-                ("team".to_owned(), KeySource::File("/data/team.key".into())),
+                ("team".to_owned(), KeySource::File("/etc/shoal/team.key".into())),
                 ("aws/s3".to_owned(), KeySource::File("/etc/shoal/s3.key".into())),
                 ("vault".to_owned(), KeySource::Command(vec!["/usr/bin/vault-kms".to_owned(), "--ca=x".to_owned()])),
             ])
         );
         assert!(read("").unwrap().is_empty());
         for (file, why) in [
-            ("[kms.\"a b\"]\nfile = \"x\"\n", "a key's name"),
-            ("[kms.\"alias/a\"]\nfile = \"x\"\n", "without alias/"),
+            ("[kms.\"a b\"]\nfile = \"/x\"\n", "a key's name"),
+            ("[kms.\"alias/a\"]\nfile = \"/x\"\n", "without alias/"),
             ("[kms.a]\n", "give either file"),
-            ("[kms.a]\nfile = \"x\"\ncommand = [\"y\"]\n", "give either file"),
+            ("[kms.a]\nfile = \"/x\"\ncommand = [\"y\"]\n", "give either file"),
             ("[kms.a]\nfile = 3\n", "the path of a file"),
+            ("[kms.a]\nfile = \"team.key\"\n", "starts with /"),
+            ("[kms.a]\nfile = \"/data/team.key\"\n", "is in the data directory"),
             ("[kms.a]\ncommand = \"y\"\n", "command is a list"),
             ("[kms.a]\ncommand = []\n", "command is a list"),
             ("[kms.a]\nkey = \"x\"\n", "there is no \"key\""),

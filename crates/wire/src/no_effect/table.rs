@@ -11,7 +11,7 @@ const TUNING: &[&str] = &["CreateHyperParameterTuningJob"];
 const UPDATE: &[&str] = &["UpdateTrainingJob"];
 const MODEL: &[&str] = &["CreateModel"];
 
-const ENCRYPTION: &str = "objects and volumes are stored as they are; encrypt the disk that has the data directory";
+const ENCRYPTION: &str = "volumes are stored as they are; encrypt the disk that has the data directory";
 const EVALUATED: &str =
     "rules are evaluated beside the job, without instances of their own; what they find is in DescribeTrainingJob";
 const ROLE: &str =
@@ -76,7 +76,6 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         Required,
         "a file system is a directory that the owner of the server allows",
     ),
-    sagemaker(TRAINING, "OutputDataConfig.KmsKeyId", Any, ENCRYPTION),
     sagemaker(TRAINING, "ResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
     sagemaker(TRAINING, "ResourceConfig.SelectedInstanceType", Any, "InstanceType says what the job runs on"),
     sagemaker(

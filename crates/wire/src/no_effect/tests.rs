@@ -93,10 +93,10 @@ fn fields_are_found_where_their_values_ask_for_something() {
     };
     check(json!({"TrainingJobName": "a", "RoleArn": "arn:aws:iam::123456789012:role/a"}), &[]);
     check(json!({"VpcConfig": {"Subnets": ["s"], "SecurityGroupIds": ["g"]}}), &["VpcConfig"]);
-    check(json!({"EnableInterContainerTrafficEncryption": false, "OutputDataConfig": {"KmsKeyId": ""}}), &[]);
+    check(json!({"EnableInterContainerTrafficEncryption": false, "ResourceConfig": {"VolumeKmsKeyId": ""}}), &[]);
     check(
-        json!({"EnableInterContainerTrafficEncryption": true, "OutputDataConfig": {"KmsKeyId": "k"}}),
-        &["OutputDataConfig.KmsKeyId", "EnableInterContainerTrafficEncryption"],
+        json!({"EnableInterContainerTrafficEncryption": true, "ResourceConfig": {"VolumeKmsKeyId": "k"}}),
+        &["ResourceConfig.VolumeKmsKeyId", "EnableInterContainerTrafficEncryption"],
     );
     check(json!({"ProfilerConfig": {"S3OutputPath": "s3://b/k"}, "ProfilerRuleConfigurations": []}), &[]);
     let image =
