@@ -160,10 +160,11 @@ def test_under_a_key_of_the_customer(keyed):
     assert body(s3, "own", **CUSTOMER) == SMALL and body(s3, "own-parts", **CUSTOMER) == LONG
     wrong = {**CUSTOMER, "SSECustomerKey": OTHER}
     for call in (s3.get_object, s3.head_object):
-        is_get = call is s3.get_object
-        assert refused(call, Bucket=BUCKET, Key="own") == (400, "InvalidRequest" if is_get else "400")
-        assert refused(call, Bucket=BUCKET, Key="own", **wrong) == (403, "AccessDenied" if is_get else "403")
-        assert refused(call, Bucket=BUCKET, Key="plain", **CUSTOMER) == (400, "InvalidRequest" if is_get else "400")
+        assert refused(call, Bucket=BUCKET, Key="own")[0] == 400
+        assert refused(call, Bucket=BUCKET, Key="own", **wrong)[0] == 403
+        assert refused(call, Bucket=BUCKET, Key="plain", **CUSTOMER)[0] == 400
+    assert refused(s3.get_object, Bucket=BUCKET, Key="own") == (400, "InvalidRequest")
+    assert refused(s3.get_object, Bucket=BUCKET, Key="own", **wrong) == (403, "AccessDenied")
     assert refused(s3.get_object, Bucket=BUCKET, Key="own", **CUSTOMER, SSECustomerKeyMD5="eA==") == (
         400,
         "InvalidArgument",

@@ -159,7 +159,7 @@ pub(crate) fn check(operation: &str, headers: &HeaderMap, query: Option<&str>) -
         return Err(not_implemented(sentence));
     }
     if let Some((_, status, code, message)) = ABSENT.iter().find(|(name, ..)| *name == operation) {
-        return Err(crate::errors::custom(code, *status, message));
+        return Err(crate::errors::custom(code, *status, *message));
     }
     if matches!(operation, "PutBucketAcl" | "PutObjectAcl") {
         return Err(no_lists());

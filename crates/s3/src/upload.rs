@@ -187,7 +187,7 @@ async fn write_long(
 ) -> S3Result<Content> {
     let hasher = promise.hasher();
     match blocking_s3(move || open(Length::Long).map(ObjectWriter::split)).await? {
-        Ok((file, mut hash)) => {
+        Ok((file, hash)) => {
             let write = |file: &mut ObjectFile, piece: &[u8]| file.append(piece);
             let update = |hash: &mut ContentHash, piece: &[u8]| hash.update(piece);
             let (file, hash, computed) = on_two_threads(file, write, (hash, update), hasher, first, body).await?;

@@ -4,16 +4,19 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use rusqlite::Connection;
+use shoal_encryption::{CustomerKey, KeyRing, KeySource};
 use shoal_store::{
     Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, ResourceFilter, ResourceKind,
     ResourceRow, ResourceSort, Rows, SqliteJournal, SqliteRows, StoreError, Summary, Telemetry, TrialFilter,
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 6), ("objects", 6), ("telemetry", 9)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 6), ("objects", 7), ("telemetry", 9)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -205,6 +208,26 @@ fn format_4_of_the_objects_is_read() {
     let path = objects.path(&reader.meta);
     assert!(path.ends_with("5c/5c3d0a7e9f1b42688d7c6e5f4a3b2c1d"), "{}", path.display());
     assert_eq!(fs::metadata(path).unwrap().len(), reader.meta.size);
+}
+
+/// What another implementation has encrypted, under a key of the owner and under a customer's.
+#[test]
+fn format_7_of_the_objects_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(&temp.path().join("data")).unwrap();
+    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 7)).unwrap();
+    let file = temp.path().join("team.key");
+    fs::write(&file, "0b".repeat(32)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let sources = BTreeMap::from([("team".to_owned(), KeySource::File(file))]);
+    let keys = KeyRing::open(&sources, "us-east-1", "123456789012").unwrap();
+    let objects = Objects::open(&dir).unwrap().with_keys(Arc::new(keys));
+    assert_eq!(objects.reader("data", "sealed").unwrap().read_all().unwrap(), b"plaintext of sealed");
+    let customer = CustomerKey::of(&[b'k'; 32]).unwrap();
+    assert_eq!(objects.reader_with("data", "own", Some(&customer)).unwrap().read_all().unwrap(), b"plaintext of own");
+    let rule = objects.bucket_encryption("data").unwrap().unwrap();
+    assert_eq!((rule.kms.as_str(), rule.bucket_key), ("team", true));
+    assert_eq!(shoal_store::verify(dir.root(), &mut |_| {}).unwrap().damages, []);
 }
 
 /// One object waits to be sent elsewhere, one is there alone.
