@@ -65,10 +65,11 @@ impl S3Front {
         if let Err(response) = buckets::refuse_tags(&mut request).await {
             return complete(response, &subject).await;
         }
-        let headers = request.headers().clone();
+        let mut without_effect = refusals::without_effect(request.headers());
         let mut response = self.answer(request).await;
-        let kind = response.headers().get("x-amz-server-side-encryption");
-        let without_effect = refusals::without_effect(&headers, kind.is_some_and(|kind| kind == "aws:kms"));
+        if response.headers().get("x-amz-server-side-encryption").is_some_and(|kind| kind == "aws:kms") {
+            without_effect.retain(|row| !row.is_of_kms());
+        }
         if response.status().is_success() && !without_effect.is_empty() {
             let names: Vec<&str> = without_effect.iter().map(|row| row.header).collect();
             let names = names.join(", ").parse().expect("names of headers are a header's value");

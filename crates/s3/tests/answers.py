@@ -98,6 +98,15 @@ def refusals():
             assert len(error.response["Error"]["Message"]) > 20, error.response
         else:
             raise AssertionError(f"{call.__name__} of {arguments} is not refused")
+
+    def in_public(request, **_):
+        request.headers["x-public"] = "1"
+
+    # Keys of customers do not go over plain HTTP.
+    s3.meta.events.register("before-send.s3.PutObject", in_public)
+    with refused("InvalidRequest"):
+        s3.put_object(Bucket="data", Key="a", Body=b"2", **key)
+    s3.meta.events.unregister("before-send.s3.PutObject", in_public)
     answer = s3.delete_objects(Bucket="data", Delete={"Objects": [{"Key": "a", "VersionId": "x"}]})
     assert [(item["Key"], item["VersionId"], item["Code"]) for item in answer["Errors"]] == [
         ("a", "x", "NoSuchVersion")

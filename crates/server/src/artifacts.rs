@@ -204,6 +204,7 @@ fn read_error(host: impl Display) -> impl FnOnce(io::Error) -> ArtifactError {
 mod tests {
     use std::collections::BTreeMap;
 
+    use shoal_encryption::{KeyRing, KeySource};
     use shoal_store::DataDir;
 
     use super::*;
@@ -289,6 +290,31 @@ mod tests {
             store(&objects, run, &[Host(1)], &Output { s3_output_path: "s3://gone/x".parse().unwrap(), ..none }, "job")
                 .unwrap_err();
         assert_eq!(error.to_string(), "could not store s3://gone/x/job/output/model/model");
+    }
+
+    #[test]
+    fn a_key_that_is_not_there_delays_and_is_used_when_it_is() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(&temp.path().join("data")).unwrap();
+        let objects = Objects::open(&dir).unwrap();
+        objects.create_bucket("bkt").unwrap();
+        let output = Output {
+            s3_output_path: "s3://bkt".parse().unwrap(),
+            kms_key_id: Some("alias/team".to_owned()),
+            compression: OutputCompression::Gzip,
+        };
+        let error = store(&objects, temp.path(), &[Host(1)], &output, "job").unwrap_err();
+        assert!(error.is_without_key(), "{error}");
+        assert!(!has_model(&objects, &output, "job"));
+        let sources = [("team".to_owned(), KeySource::Command(vec!["cat".to_owned(), "/dev/stdin".to_owned()]))].into();
+        let unreachable = KeyRing::open(&sources, "us-east-1", "123456789012").unwrap();
+        let objects = objects.with_keys(unreachable.into());
+        assert!(store(&objects, temp.path(), &[Host(1)], &output, "job").unwrap_err().is_without_key());
+        let sources = [("team".to_owned(), KeySource::Command(["sh", "-c", "cat"].map(str::to_owned).into()))].into();
+        let objects = objects.with_keys(KeyRing::open(&sources, "us-east-1", "123456789012").unwrap().into());
+        store(&objects, temp.path(), &[Host(1)], &output, "job").unwrap();
+        let meta = objects.get("bkt", "job/output/model.tar.gz").unwrap().unwrap();
+        assert_eq!(meta.attributes.encryption.unwrap().kms_key(), Some("team"));
     }
 
     #[test]

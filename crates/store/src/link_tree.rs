@@ -75,7 +75,7 @@ impl Objects {
         let decrypted = tree.files.values().filter(|meta| meta.attributes.encryption.is_some());
         let decrypted: u64 = decrypted.map(|meta| meta.size).sum();
         if decrypted > 0 && !has_room(&self.files, decrypted) {
-            return Err(StoreError::Full(format!("the {decrypted} bytes of encrypted objects that a job reads")));
+            return Err(StoreError::Full(format!("the data directory, and a job reads {decrypted} bytes of encrypted objects")));
         }
         let parent = dir.parent().unwrap_or(Path::new("/"));
         let draft = Draft { path: parent.join(format!(".draft-{}", random_hex::<8>()?)) };

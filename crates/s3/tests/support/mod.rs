@@ -79,7 +79,10 @@ impl Server {
                 let front = front.clone();
                 tokio::spawn(async move {
                     let service = service_fn(|mut request: Request<Incoming>| async {
-                        request.extensions_mut().insert(PrivateTransport);
+                        // As if another request came over a network in plain HTTP.
+                        if !request.headers().contains_key("x-public") {
+                            request.extensions_mut().insert(PrivateTransport);
+                        }
                         let awaits_continue = request.headers().contains_key(EXPECT);
                         let mut answer = front.call(request).await;
                         // The body may follow all the same; see `server::expectations`.

@@ -1,6 +1,7 @@
 //! Which objects a channel has, and trees of them.
 
-use shoal_store::{Attributes, DataDir};
+use shoal_encryption::{KeyRing, KeySource};
+use shoal_store::{Attributes, BucketEncryption, DataDir};
 use shoal_wire::{ChannelSource, S3DataType};
 
 use super::*;
@@ -128,6 +129,54 @@ fn a_tree_of_objects_has_them_by_id_and_a_manifest() {
     assert!(next.join("manifest").exists());
     trees.release("a-1");
     assert!(!made.exists());
+}
+
+#[test]
+fn encrypted_objects_are_decrypted_under_ids_that_no_cache_keeps() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(&temp.path().join("data")).unwrap();
+    let script = temp.path().join("kms");
+    std::fs::write(&script, "#!/bin/sh\nexec tr A-Za-z N-ZA-Mn-za-m\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let sources = [("team".to_owned(), KeySource::Command(vec![script.display().to_string()]))].into();
+    let keys = || Arc::new(KeyRing::open(&sources, "us-east-1", "123456789012").unwrap());
+    let objects = Objects::open(&dir).unwrap().with_keys(keys());
+    objects.create_bucket("bkt").unwrap();
+    objects.put("bkt", "d/plain", b"plain", &Attributes::default()).unwrap();
+    let rule = BucketEncryption { kms: "team".to_owned(), bucket_key: false };
+    objects.set_bucket_encryption("bkt", Some(&rule)).unwrap();
+    objects.put("bkt", "d/sealed", b"sealed", &Attributes::default()).unwrap();
+    let trees = Trees::new(dir.channels_path(), Arc::new(objects));
+    let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::FullyReplicated);
+
+    let local = prepare(&trees, "local", &channel, 1).unwrap().remove(0);
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    assert_eq!((read(&local.join("plain")), read(&local.join("sealed"))), ("plain".to_owned(), "sealed".to_owned()));
+    let remote = trees.for_agents(true);
+    let tree = prepare(&remote, "remote", &channel, 1).unwrap().remove(0);
+    let name = tree.file_name().unwrap().to_str().unwrap();
+    let manifest = read(&remote.manifest(name));
+    let ids = Vec::from_iter(manifest.lines().map(|line| serde_json::from_str::<ManifestEntry>(line).unwrap().id));
+    assert_eq!(ids.iter().map(|id| id.starts_with(PRIVATE_ID)).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(read(&remote.bring(name, &ids[1]).unwrap()), "sealed");
+    for attempt in ["local", "remote"] {
+        trees.release(attempt);
+    }
+    assert!(!local.exists() && !tree.exists());
+
+    // A command that does not answer delays; a key that is gone fails.
+    std::fs::write(&script, "#!/bin/sh\nexit 1\n").unwrap();
+    let source = channel.s3().unwrap();
+    drop((trees, remote));
+    let again = |keys| {
+        let objects = Objects::open(&dir).unwrap().with_keys(keys);
+        let trees = Trees::new(dir.channels_path(), Arc::new(objects));
+        trees.prepare(&"again".into(), &channel, source, InputMode::File, 1).map(drop).unwrap_err()
+    };
+    let delayed = again(keys());
+    assert!(matches!(&delayed, NotPrepared::Delayed(why) if why.contains("unwrap team ended")), "{delayed:?}");
+    let failed = again(Arc::default());
+    assert!(matches!(&failed, NotPrepared::Failed(why) if why.contains("no key \"team\"")), "{failed:?}");
 }
 
 #[test]
