@@ -34,6 +34,7 @@ pub(super) const WITH_EFFECT: &[(&str, &[&str])] = &[
             "InputDataConfig[].ShuffleConfig",
             "OutputDataConfig.S3OutputPath",
             "OutputDataConfig.CompressionType",
+            "OutputDataConfig.KmsKeyId",
             "ResourceConfig.InstanceType",
             "ResourceConfig.InstanceCount",
             "ResourceConfig.VolumeSizeInGB",
