@@ -66,7 +66,10 @@ def jobs(network, cache, tmp_path_factory):
     log = root / "launched"
     command = ",".join(map(str, [LAUNCH, NETNS, cache, log, root]))
     flags = ["--agents-listen", f"{SERVER}:0", "--launch-command", command]
-    house = House(*flags, data=data_dir)
+    key = root / "team.key"
+    key.write_text("0b" * 32)
+    key.chmod(0o600)
+    house = House(*flags, data=data_dir, settings=f'[kms.team]\nfile = "{key}"\n')
     house.launched = log
     yield Jobs(house)
     house.close()
@@ -91,6 +94,32 @@ def test_nothing_is_shared_but_an_address(jobs):
     own = json.loads(jobs.house.shoal("env", "--json").stdout)["AWS_ENDPOINT_URL"].rsplit(":", 1)[1]
     reach = f"import socket; socket.create_connection(('127.0.0.1', {own}), 1)"
     assert subprocess.run([*inside, reach], capture_output=True, check=False).returncode != 0
+
+
+MARK = b"plaintext that no cache may keep. "
+SUMS = """
+import hashlib, pathlib
+for name in ("file/a", "fast/a", "pipe_0"):
+    print(hashlib.sha256(pathlib.Path("/opt/ml/input/data", name).read_bytes()).hexdigest())
+"""
+
+
+def test_no_cache_keeps_what_is_encrypted_on_the_server(jobs, cache):
+    content = MARK * 100_000
+    jobs.put("open/in/a", "open")
+    kms = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "team"}
+    jobs.s3.put_object(Bucket=BUCKET, Key="sealed/in/a", Body=content, **kms)
+    modes = {"file": "File", "fast": "FastFile", "pipe": "Pipe"}
+    channels = [{**jobs.channel(name, "sealed/in/"), "InputMode": mode} for name, mode in modes.items()]
+    name = jobs.python(SUMS, channels=[*channels, jobs.channel("open", "open/in/")])
+    jobs.completed(name)
+    assert jobs.lines(name) == [hashlib.sha256(content).hexdigest()] * 3
+
+    def kept():
+        files = [path for path in cache.rglob("*") if path.is_file() and "xgboost" not in str(path)]
+        return [content for path in files if (content := path.read_bytes()) == b"open" or MARK in content]
+
+    eventually(lambda: kept() == [b"open"])
 
 
 READ = """

@@ -128,7 +128,7 @@ impl Copy<'_> {
         let mut attributes = self.attributes;
         if let Some(algorithm) = self.algorithm {
             let mut hasher = checksums::hasher_of(Some(&algorithm));
-            each_piece(&self.objects.reader_of(self.source, None)?, 0..self.source.size, |piece| {
+            each_piece(&self.objects.open_reader(self.source, None)?, 0..self.source.size, |piece| {
                 hasher.update(piece);
                 Ok(())
             })?;
@@ -149,7 +149,7 @@ impl Copy<'_> {
         attributes.checksums.retain(|_, sum| !sum.contains('-'));
         let mut hasher = checksums::hasher_of(self.algorithm.as_deref());
         let mut writer = self.objects.encrypt(self.objects.writer()?, encryption)?;
-        let reader = self.objects.reader_of(self.source, self.source_key)?;
+        let reader = self.objects.open_reader(self.source, self.source_key)?;
         each_piece(&reader, 0..self.source.size, |piece| {
             hasher.update(piece);
             writer.append(piece)

@@ -20,6 +20,7 @@ mod data_dir;
 mod deletions;
 mod elsewhere;
 mod error;
+mod file_copies;
 mod ingest;
 mod integrity;
 mod journal;

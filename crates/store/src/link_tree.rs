@@ -11,7 +11,8 @@ use shoal_encryption::Holder;
 use crate::data_dir::{has_room, random_hex, sync_parent};
 use crate::elsewhere::HELD;
 use crate::error::io_at;
-use crate::object_writer::{FILE_MODE, link_or_copy};
+use crate::file_copies::link_or_copy;
+use crate::object_writer::FILE_MODE;
 use crate::{ObjectMeta, Objects, StoreError};
 
 /// Whether [`Objects::link_tree`] can make a tree of these entries.
@@ -136,7 +137,7 @@ impl Objects {
         target: &Path,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<(), StoreError> {
-        let reader = match self.reader_of(meta, None) {
+        let reader = match self.open_reader(meta, None) {
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Err(StoreError::ObjectGone { key: meta.key.clone() });
             }

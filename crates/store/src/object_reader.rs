@@ -171,7 +171,7 @@ impl Objects {
         key: &str,
         customer: Option<&CustomerKey>,
     ) -> Result<ObjectReader, StoreError> {
-        self.find(bucket, key, |meta| self.reader_of(meta, customer)).map(|(_, reader)| reader)
+        self.find(bucket, key, |meta| self.open_reader(meta, customer)).map(|(_, reader)| reader)
     }
 
     /// The same of this object.
@@ -179,7 +179,7 @@ impl Objects {
     /// # Errors
     /// I/O; [`io::ErrorKind::NotFound`] when the object was replaced or deleted since `meta` was
     /// read; [`StoreError::DamagedObject`]; [`StoreError::Elsewhere`]; [`StoreError::Key`].
-    pub fn reader_of(&self, meta: &ObjectMeta, customer: Option<&CustomerKey>) -> Result<ObjectReader, StoreError> {
+    pub fn open_reader(&self, meta: &ObjectMeta, customer: Option<&CustomerKey>) -> Result<ObjectReader, StoreError> {
         let (sums, opener) = (self.sums(meta)?, self.opener(meta, customer)?);
         let source = match sums {
             // It is compared whole, once.

@@ -1,19 +1,18 @@
 //! Objects' files: how one is written, when it lasts and when it goes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use md5::{Digest, Md5};
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::Errno;
 use shoal_encryption::{DataKey, Envelope, Sealer};
 
 use crate::StoreError;
 use crate::block_sums::{BLOCK_BYTES, BlockHasher};
 use crate::data_dir::{hex, random_hex, sync_parent};
 use crate::error::io_at;
+use crate::file_copies::{copy_data, link_or_copy};
 use crate::part_places::{Place, Slot};
 use crate::write_behind::WriteBehind;
 
@@ -419,60 +418,6 @@ pub(crate) fn link(files: &Path, source: &Path) -> Result<Option<Written>, Store
     Ok(Some(written))
 }
 
-/// A hard link; where the file system allows none (another disk, too many links) a copy, which
-/// shares the blocks where it can.
-pub(crate) fn link_or_copy(source: &Path, target: &Path) -> io::Result<()> {
-    match fs::hard_link(source, target) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
-        Err(_) => copy(source, target),
-    }
-}
-
-fn copy(source: &Path, target: &Path) -> io::Result<()> {
-    let mut from = File::open(source)?;
-    let mut to = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(target)?;
-    to.set_permissions(Permissions::from_mode(FILE_MODE))?;
-    let size = from.metadata()?.len();
-    copy_data(&mut from, 0, size, &mut to, 0)?;
-    to.set_len(size)?;
-    to.sync_all()
-}
-
-/// Copies bytes of a file to a place of another one where nothing lies, but for their holes: the
-/// other stands behind all of it then, and may be shorter.
-pub(crate) fn copy_data(from: &mut File, start: u64, size: u64, to: &mut File, target: u64) -> io::Result<()> {
-    let end = start + size;
-    if from.metadata()?.len() < end {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    let mut at = start;
-    while at < end {
-        let data = match seek(&*from, SeekFrom::Data(at)) {
-            Err(Errno::NXIO) => break,
-            // A file system that knows no holes.
-            Err(_) => at,
-            Ok(data) if data >= end => break,
-            Ok(data) => data,
-        };
-        let hole = seek(&*from, SeekFrom::Hole(data)).unwrap_or(end).clamp(data, end);
-        copy_bytes(from, data, hole - data, to, target + (data - start))?;
-        at = hole.max(data + 1);
-    }
-    to.seek(io::SeekFrom::Start(target + size))?;
-    Ok(())
-}
-
-/// The same with zeros for holes, whatever lies there.
-pub(crate) fn copy_bytes(from: &mut File, start: u64, size: u64, to: &mut File, target: u64) -> io::Result<()> {
-    from.seek(io::SeekFrom::Start(start))?;
-    to.seek(io::SeekFrom::Start(target))?;
-    if io::copy(&mut (&mut *from).take(size), to)? < size {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(())
-}
-
 /// Makes the directories of [`file_path`], once, so that no write has to.
 pub(crate) fn make_shards(files: &Path) -> Result<(), StoreError> {
     for shard in 0..=u8::MAX {
@@ -495,6 +440,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
+    use crate::file_copies::copy;
 
     #[test]
     fn zeros_take_no_room_and_read_as_zeros() {
