@@ -30,10 +30,15 @@ pub struct KeyRing {
     /// `REGION:ACCOUNT` of ARNs.
     place: String,
     /// Of commands. Data keys are a server's to cache: a command may take as long as a network.
-    opened: Mutex<HashMap<(String, Vec<u8>), (Instant, DataKey)>>,
+    opened: Mutex<HashMap<Wrapped, (Instant, DataKey)>>,
     /// Of each command, the data key that contents are encrypted under at present.
-    present: Mutex<HashMap<String, (Instant, DataKey, Vec<u8>)>>,
+    present: Mutex<HashMap<String, Present>>,
 }
+
+/// A key's name, and a data key that it has wrapped.
+type Wrapped = (String, Vec<u8>);
+/// Since when a data key is used, and how it is wrapped.
+type Present = (Instant, DataKey, Vec<u8>);
 
 #[derive(Debug)]
 enum Key {

@@ -181,12 +181,7 @@ impl Asked {
     }
 
     /// How an object of this bucket is encrypted. Blocks.
-    pub(crate) fn encryption(
-        &self,
-        backend: &Backend,
-        guard: Option<&Guard>,
-        bucket: &str,
-    ) -> S3Result<Encryption> {
+    pub(crate) fn encryption(&self, backend: &Backend, guard: Option<&Guard>, bucket: &str) -> S3Result<Encryption> {
         match self {
             Self::Plain => Ok(Encryption::None),
             Self::Kms(rule) => Ok(Encryption::Kms(rule.clone())),
@@ -274,10 +269,9 @@ pub(crate) fn of_part(error: StoreError) -> S3Error {
             "The multipart upload initiate requested encryption. Subsequent part requests must include the appropriate \
              encryption parameters."
         ),
-        StoreError::Key(KeyError::WrongCustomerKey) => s3_error!(
-            InvalidArgument,
-            "The provided encryption parameters did not match the ones used originally."
-        ),
+        StoreError::Key(KeyError::WrongCustomerKey) => {
+            s3_error!(InvalidArgument, "The provided encryption parameters did not match the ones used originally.")
+        }
         other => from_store(other),
     }
 }

@@ -58,8 +58,7 @@ pub(crate) async fn create_multipart_upload(
     let (bucket, key) = (input.bucket.clone(), input.key.clone());
     let (upload, shown) = blocking_s3(move || {
         let encryption = asked.encryption(&own, guard.as_ref(), &bucket)?;
-        let upload =
-            own.objects.create_encrypted_upload(&bucket, &key, &attributes, checksum.as_ref(), &encryption);
+        let upload = own.objects.create_encrypted_upload(&bucket, &key, &attributes, checksum.as_ref(), &encryption);
         Ok((upload.map_err(from_store)?, Shown::of_new(&own, &encryption, customer.as_ref())))
     })
     .await?;

@@ -113,8 +113,7 @@ pub const NO_EFFECT: [NoEffect; 8] = [
 ];
 
 /// Those that have an effect where SSE-KMS has a key.
-const OF_KMS: [&str; 2] =
-    ["x-amz-server-side-encryption", "x-amz-server-side-encryption-bucket-key-enabled"];
+const OF_KMS: [&str; 2] = ["x-amz-server-side-encryption", "x-amz-server-side-encryption-bucket-key-enabled"];
 
 /// SSE-KMS is asked for, and no key by name.
 pub(crate) fn asks_for_any_kms(headers: &HeaderMap) -> bool {
@@ -274,12 +273,7 @@ mod tests {
         type Headers = &'static [(&'static str, &'static str)];
         for (operation, headers, query, expected) in [
             ("PutObject", &[] as Headers, "", None),
-            (
-                "PutObject",
-                &[("x-amz-acl", "bucket-owner-full-control"), ("x-amz-storage-class", "STANDARD")],
-                "",
-                None,
-            ),
+            ("PutObject", &[("x-amz-acl", "bucket-owner-full-control"), ("x-amz-storage-class", "STANDARD")], "", None),
             ("PutObject", &[("x-amz-acl", "public-read")], "", Some("AccessControlListNotSupported")),
             ("CreateBucket", &[("x-amz-grant-read", "id=1")], "", Some("AccessControlListNotSupported")),
             ("PutObjectAcl", &[], "acl", Some("AccessControlListNotSupported")),
@@ -298,9 +292,7 @@ mod tests {
             map.extend(
                 headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())),
             );
-            let found = check(operation, &map, Some(query))
-                .err()
-                .map(|error| error.code().as_str().to_owned());
+            let found = check(operation, &map, Some(query)).err().map(|error| error.code().as_str().to_owned());
             assert_eq!(found.as_deref(), expected, "{operation} {headers:?} {query}");
         }
     }

@@ -129,9 +129,10 @@ fn default_of(backend: &Backend, rule: &ServerSideEncryptionRule) -> S3Result<Op
             Ok(Some(BucketEncryption { kms, bucket_key }))
         }
         Some(ServerSideEncryption::AWS_KMS_DSSE) => Err(encryption::twice()),
-        None | Some(ServerSideEncryption::AES256) if key_id.is_some() => {
-            Err(s3_error!(InvalidArgument, "a KMSMasterKeyID is not applicable if the default sse algorithm is not aws:kms"))
-        }
+        None | Some(ServerSideEncryption::AES256) if key_id.is_some() => Err(s3_error!(
+            InvalidArgument,
+            "a KMSMasterKeyID is not applicable if the default sse algorithm is not aws:kms"
+        )),
         None | Some(ServerSideEncryption::AES256) if bucket_key => {
             Err(s3_error!(NotImplemented, "A bucket key is for aws:kms: leave out BucketKeyEnabled."))
         }

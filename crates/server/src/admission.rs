@@ -424,9 +424,8 @@ fn known_hyperparameters<'a>(
 fn source(objects: &Objects, request: &CreateTrainingJob) -> Result<(), Error> {
     let Some(uri) = request.script.as_ref().and_then(|script| script.source.as_ref()) else { return Ok(()) };
     match objects.get(&uri.bucket, &uri.prefix) {
-        Ok(Some(meta)) => check_tree(&[("source", &meta)]).map_err(|error| {
-            Error::validation(format!("hyperParameters.sagemaker_submit_directory: {uri}: {error}"))
-        }),
+        Ok(Some(meta)) => check_tree(&[("source", &meta)])
+            .map_err(|error| Error::validation(format!("hyperParameters.sagemaker_submit_directory: {uri}: {error}"))),
         Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(Error::validation(format!(
             "hyperParameters.sagemaker_submit_directory: there is no object {uri}; upload the script's archive \
              (sourcedir.tar.gz) first, as the \

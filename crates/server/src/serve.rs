@@ -15,8 +15,8 @@ use std::{
 };
 
 use shoal_console::{Console, JobChanges, ObjectsOpen, Sources};
-use shoal_s3::S3Front;
 use shoal_encryption::KeyRing as MasterKeys;
+use shoal_s3::S3Front;
 use shoal_store::{DataDir, Objects, SqliteJournal, SqliteRows, Telemetry};
 use shoal_wire::KeyRole;
 use tokio::{

@@ -76,7 +76,9 @@ impl Objects {
         let decrypted = tree.files.values().filter(|meta| meta.attributes.encryption.is_some());
         let decrypted: u64 = decrypted.map(|meta| meta.size).sum();
         if decrypted > 0 && !has_room(&self.files, decrypted) {
-            return Err(StoreError::Full(format!("the data directory, and a job reads {decrypted} bytes of encrypted objects")));
+            return Err(StoreError::Full(format!(
+                "the data directory, and a job reads {decrypted} bytes of encrypted objects"
+            )));
         }
         let parent = dir.parent().unwrap_or(Path::new("/"));
         let draft = Draft { path: parent.join(format!(".draft-{}", random_hex::<8>()?)) };
@@ -131,12 +133,7 @@ impl Objects {
 
 impl Objects {
     /// Writes the plaintext of an encrypted object.
-    fn decrypt_to(
-        &self,
-        meta: &ObjectMeta,
-        target: &Path,
-        is_cancelled: &dyn Fn() -> bool,
-    ) -> Result<(), StoreError> {
+    fn decrypt_to(&self, meta: &ObjectMeta, target: &Path, is_cancelled: &dyn Fn() -> bool) -> Result<(), StoreError> {
         let reader = match self.open_reader(meta, None) {
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Err(StoreError::ObjectGone { key: meta.key.clone() });

@@ -249,7 +249,8 @@ impl Objects {
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Err(gone()),
             opened => drop(opened?),
         }
-        let encryption = source.attributes.encryption.as_ref().map(|envelope| self.keys.rewrap(envelope)).transpose()?;
+        let encryption =
+            source.attributes.encryption.as_ref().map(|envelope| self.keys.rewrap(envelope)).transpose()?;
         let written = object_writer::link(&self.files, &self.path(source))?.ok_or_else(gone)?;
         let meta = ObjectMeta {
             key: key.to_owned(),

@@ -72,7 +72,13 @@ impl Stage {
         self.root.join("data")
     }
 
-    fn upload(&self, key: &str, parts: &[&[u8]], encryption: &Encryption, customer: Option<&CustomerKey>) -> ObjectMeta {
+    fn upload(
+        &self,
+        key: &str,
+        parts: &[&[u8]],
+        encryption: &Encryption,
+        customer: Option<&CustomerKey>,
+    ) -> ObjectMeta {
         let objects = self.objects();
         let id = objects.create_encrypted_upload("plain", key, &Attributes::default(), None, encryption).unwrap();
         let upload = objects.upload(&id).unwrap();
@@ -146,7 +152,8 @@ fn nothing_of_an_encrypted_content_is_stored_as_it_is() {
         for (bucket, key, bytes) in &expected {
             let reader = stage.objects().reader(bucket, key).unwrap();
             assert!(reader.read_all().unwrap() == *bytes, "{key}");
-            for (start, end) in [(0, 1), (bytes.len() / 2, bytes.len() / 2 + 10), (bytes.len().max(1) - 1, bytes.len())] {
+            for (start, end) in [(0, 1), (bytes.len() / 2, bytes.len() / 2 + 10), (bytes.len().max(1) - 1, bytes.len())]
+            {
                 if start < end && end <= bytes.len() {
                     let piece = reader.read(start as u64, end as u64).unwrap();
                     assert!(!piece.is_empty() && bytes[start..].starts_with(&piece), "{key}: {start}");

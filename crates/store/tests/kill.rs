@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use shoal_encryption::{KeyRing, KeySource};
 use shoal_store::{
-    Attributes, Batch, BucketEncryption, DataDir, Ingest, Journal, LogLines, LogQuery, Objects, PutCondition, ResourceKind, ResourceRow,
-    RowChange, Rows, SqliteJournal, Telemetry,
+    Attributes, Batch, BucketEncryption, DataDir, Ingest, Journal, LogLines, LogQuery, Objects, PutCondition,
+    ResourceKind, ResourceRow, RowChange, Rows, SqliteJournal, Telemetry,
 };
 
 const ROUNDS: u32 = 10;
@@ -74,7 +74,12 @@ fn write_until_killed(path: &Path) {
         let key = format!("{}-{turn}", std::process::id());
         // Every other turn's objects are encrypted.
         let rule = BucketEncryption { kms: "team".to_owned(), bucket_key: false };
-        objects.set_bucket_encryption("b", Some(&rule).filter(|_| (u64::from(std::process::id()) + turn).is_multiple_of(2))).unwrap();
+        objects
+            .set_bucket_encryption(
+                "b",
+                Some(&rule).filter(|_| (u64::from(std::process::id()) + turn).is_multiple_of(2)),
+            )
+            .unwrap();
         objects.put("b", &key, &content(&key), &Attributes::default()).unwrap();
         said(format!("object {key}"));
 

@@ -52,7 +52,9 @@ fn key(name: &str, table: &toml::Table, place: &str, data_dir: &Path) -> Result<
             })?;
             Ok(KeySource::Command(words))
         }
-        _ => Err(UsageError(format!("{place}: give either file, a file with keys, or command, a program that has them"))),
+        _ => {
+            Err(UsageError(format!("{place}: give either file, a file with keys, or command, a program that has them")))
+        }
     }
 }
 

@@ -86,12 +86,7 @@ impl Inputs<'_> {
     }
 
     /// All of them can be one tree.
-    fn tree(
-        channel: &Channel,
-        source: &S3Source,
-        path: &str,
-        entries: &[(&str, &ObjectMeta)],
-    ) -> Result<(), Error> {
+    fn tree(channel: &Channel, source: &S3Source, path: &str, entries: &[(&str, &ObjectMeta)]) -> Result<(), Error> {
         check_tree(entries).map_err(|error| {
             Error::validation(format!(
                 "{path}.dataSource.s3DataSource.s3Uri: below {} {error} (channel \"{}\")",

@@ -116,7 +116,8 @@ fn listed(objects: &Objects, uri: &S3Uri, may_read: &MayRead) -> Result<Vec<(Str
     let fail = |detail: String| ChannelError::Manifest { uri: uri.to_string(), detail };
     let manifest = objects.reader(&uri.bucket, &uri.prefix)?;
     readable(&manifest.meta).map_err(fail)?;
-    let entries: Vec<Value> = serde_json::from_reader(BufReader::new(whole(manifest))).map_err(|error| fail(error.to_string()))?;
+    let entries: Vec<Value> =
+        serde_json::from_reader(BufReader::new(whole(manifest))).map_err(|error| fail(error.to_string()))?;
     bounded(entries.len()).map_err(fail)?;
     let mut entries = entries.into_iter();
     let first = entries.next().and_then(|first| first.get("prefix")?.as_str().map(str::to_owned));
