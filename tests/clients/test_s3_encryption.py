@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from house import BUCKET, House, eventually
 from jobs import Jobs
 
-MARK = b"plaintext that nobody may find on the disk. "
+MARK = b"plaintext that must not lie on the disk. "
 SMALL, LONG = MARK * 20, MARK * 300_000
 KEY, OTHER = b"k" * 32, b"o" * 32
 ARN = "arn:aws:kms:us-east-1:123456789012:key/"

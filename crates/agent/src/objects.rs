@@ -5,8 +5,7 @@
 //! `ID/SHA256` is an object. A file appears whole or not at all. Who works on an object holds a
 //! lock that ends with the process, so that two agents fetch nothing twice. The least recently used
 //! files are removed when there are more bytes than the limit; those that a job reads stay, since
-//! removing their second name would free nothing. Those that the server has encrypted are removed as
-//! soon as no job reads them.
+//! removing their second name would free nothing. What is encrypted on the server goes with jobs.
 
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read};
@@ -79,8 +78,7 @@ pub(crate) trait Keeps {
         is_to_stop: &mut dyn FnMut() -> bool,
     ) -> Result<(), PlaceError>;
 
-    /// Removes what has not been used for longest until the rest is within the limit, and what is
-    /// encrypted on the server.
+    /// Removes what has not been used for longest until the rest is within the limit.
     fn trim(&self) -> io::Result<()>;
 }
 
@@ -398,15 +396,12 @@ mod tests {
     fn what_the_server_has_encrypted_goes_with_the_job() {
         let (dir, cache) = cache(1 << 20);
         let target = |name: &str| dir.path().join(name);
-        assert!(place(&cache, "privateaa01", b"content", &target("one")));
-        assert!(place(&cache, "aa01", b"content", &target("two")));
+        [("privateaa01", "one"), ("aa01", "two")].map(|(id, name)| place(&cache, id, b"content", &target(name)));
         drop(cache.parts("privatebb01", 7).unwrap());
         cache.trim().unwrap();
         assert!(cache.has("privateaa01", 7), "a job reads it");
         assert!(!cache.dir.join("privatebb01-parts/data").exists());
-        for name in ["one", "two"] {
-            fs::remove_file(target(name)).unwrap();
-        }
+        ["one", "two"].map(|name| fs::remove_file(target(name)).unwrap());
         cache.trim().unwrap();
         assert!(!cache.has("privateaa01", 7) && cache.has("aa01", 7));
     }

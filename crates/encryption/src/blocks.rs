@@ -17,7 +17,7 @@ pub const SALT_BYTES: usize = 16;
 /// Bytes of a block's tag.
 pub const TAG_BYTES: usize = 16;
 
-/// Says what the derived key is for.
+/// What the derived key is for.
 const PURPOSE: &[u8] = b"shoal content, AES-256-GCM by blocks, 1";
 
 /// Which block of a content, or of a part.

@@ -123,8 +123,8 @@ impl KeyRing {
         }
     }
 
-    /// The envelope of a copy: its data key under the newest key of a file. What a command has wrapped
-    /// it rotates itself.
+    /// The envelope of a copy: its data key under the newest key of a file. What a command has
+    /// wrapped it rotates itself.
     ///
     /// # Errors
     /// As of [`Self::open_envelope`].

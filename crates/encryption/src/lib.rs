@@ -3,8 +3,8 @@
 //! command that has them) or under a key that a client sends with each request (SSE-C).
 //!
 //! A content is encrypted block by block with AES-256-GCM ([`Sealer`], [`open_block`]). Ciphertext
-//! is as long as the plaintext: the blocks' tags are *seals*, which the caller stores next to it. So
-//! a block of a stored file is the same block of the content.
+//! is as long as the plaintext: the blocks' tags are *seals*, which the caller stores next to it.
+//! So a block of a stored file is the same block of the content.
 //!
 //! Not protected: which objects there are, their names, sizes and attributes; contents against a
 //! process of the server's user while they are read.

@@ -23,7 +23,7 @@ pub struct ObjectTree {
     pub tree: String,
 }
 
-/// The ids of objects begin with this that no cache of a node keeps when no job reads them any more:
+/// Ids of objects begin with this that no cache of a node keeps when no job reads them any more:
 /// the server has them encrypted.
 pub const PRIVATE_ID: &str = "private";
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::HeaderMap;
+use http::{Extensions, HeaderMap};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{
@@ -280,7 +280,9 @@ impl S3Access for ScopedAccess {
         if matches!(cx.s3_op().name(), "GetObject" | "HeadObject")
             && let Some(passed) = cx.extensions_mut().get::<Passed>()
         {
-            passed.set(guard.clone());
+            let mut found = Extensions::new();
+            found.insert(guard.clone());
+            passed.set(found);
         }
         cx.extensions_mut().insert(guard);
         Ok(())

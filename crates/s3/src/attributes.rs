@@ -124,8 +124,8 @@ pub(crate) fn signed(size: u64) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// What an object without a key has, in AWS's words: who reads the disk is kept out by what encrypts
-/// the disk, as with SSE-S3.
+/// What an object without a key has, in AWS's words: who reads the disk is kept out by what
+/// encrypts the disk, as with SSE-S3.
 pub(crate) fn at_rest() -> ServerSideEncryption {
     ServerSideEncryption::from_static(ServerSideEncryption::AES256)
 }

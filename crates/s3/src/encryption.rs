@@ -1,16 +1,15 @@
 //! Encryption at rest as clients of S3 ask for it: under a key of the owner (SSE-KMS), or under a
 //! key that comes with each request (SSE-C).
 
-use http::StatusCode;
 use md5::{Digest, Md5};
 use s3s::dto::ServerSideEncryption;
-use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
+use s3s::{S3Error, S3Result, s3_error};
 use shoal_encryption::{CustomerKey, Envelope, Holder, KeyError};
 use shoal_store::{BucketEncryption, Encryption, ObjectMeta, Objects, StoreError, UploadMeta};
 
 use crate::attributes::at_rest;
 use crate::backend::Backend;
-use crate::errors::{custom, from_store};
+use crate::errors::{from_key, from_store};
 use crate::guard::{Deed, Guard};
 
 /// AWS's key for requests that ask for SSE-KMS and name none.
@@ -122,7 +121,7 @@ pub(crate) enum Asked {
     Plain,
     /// SSE-KMS under this key.
     Kms(BucketEncryption),
-    /// SSE-KMS under no key by name, where there is no key for that: SageMaker's SDKs always ask so.
+    /// SSE-KMS under no key by name, where there is no key for that: SageMaker's SDKs ask so.
     AnyKms,
     Customer(Customer),
 }
@@ -276,27 +275,6 @@ pub(crate) fn of_part(error: StoreError) -> S3Error {
     }
 }
 
-/// An error of a key as S3 has it.
-pub(crate) fn from_key(error: &KeyError) -> S3Error {
-    let bad_request = |code, message| custom(code, StatusCode::BAD_REQUEST, message);
-    match error {
-        KeyError::Unknown(_) => bad_request("KMS.NotFoundException", error.to_string()),
-        KeyError::Wrong(_) => bad_request("KMS.IncorrectKeyException", error.to_string()),
-        KeyError::WrongCustomerKey => s3_error!(AccessDenied, "Access Denied: {}.", error),
-        KeyError::NoCustomerKey => s3_error!(
-            InvalidRequest,
-            "The object was stored using a form of Server Side Encryption. The correct parameters must be provided to \
-             retrieve the object."
-        ),
-        KeyError::Unavailable(_) | KeyError::Declared(_) => {
-            // The client repeats it; what the owner's command writes is for the owner.
-            tracing::error!("S3: {error}");
-            let message = "The command that has the keys of this server does not answer; the server's log says more.";
-            S3Error::with_message(S3ErrorCode::ServiceUnavailable, message)
-        }
-    }
-}
-
 /// How an object is encrypted, as answers show it.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Shown {
@@ -360,6 +338,8 @@ pub(crate) fn any_kms_has_effect(objects: &Objects, bucket: &str) -> Result<bool
 
 #[cfg(test)]
 mod tests {
+    use s3s::S3ErrorCode;
+
     use super::*;
 
     #[test]

@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 
 use http::{HeaderValue, Response, StatusCode};
-use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError};
+use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError, s3_error};
+use shoal_encryption::KeyError;
 use shoal_store::StoreError;
-
-use crate::encryption;
 
 /// Runs the store's synchronous code where it may block.
 pub(crate) async fn blocking<T: Send + 'static>(
@@ -44,7 +43,7 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
                                                hold".to_owned())
         }
         StoreError::Full(_) => return insufficient_storage(error),
-        StoreError::Key(error) => return encryption::from_key(error),
+        StoreError::Key(error) => return from_key(error),
         // With a status that clients do not retry: the object stays damaged.
         StoreError::DamagedObject { .. } => return own_code(error, "ObjectDamaged", StatusCode::UNPROCESSABLE_ENTITY),
         // Clients repeat it, and wait longer each time.
@@ -69,6 +68,27 @@ pub(crate) fn quota_exceeded(message: String) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::Custom("QuotaExceeded".into()), message);
     error.set_status_code(StatusCode::FORBIDDEN);
     error
+}
+
+/// An error of a key as S3 has it.
+pub(crate) fn from_key(error: &KeyError) -> S3Error {
+    let bad_request = |code, message| custom(code, StatusCode::BAD_REQUEST, message);
+    match error {
+        KeyError::Unknown(_) => bad_request("KMS.NotFoundException", error.to_string()),
+        KeyError::Wrong(_) => bad_request("KMS.IncorrectKeyException", error.to_string()),
+        KeyError::WrongCustomerKey => s3_error!(AccessDenied, "Access Denied: {}.", error),
+        KeyError::NoCustomerKey => s3_error!(
+            InvalidRequest,
+            "The object was stored using a form of Server Side Encryption. The correct parameters must be provided to \
+             retrieve the object."
+        ),
+        KeyError::Unavailable(_) | KeyError::Declared(_) => {
+            // The client repeats it; what the owner's command writes is for the owner.
+            tracing::error!("S3: {error}");
+            let message = "The command that has the keys of this server does not answer; the server's log has more.";
+            S3Error::with_message(S3ErrorCode::ServiceUnavailable, message)
+        }
+    }
 }
 
 /// An error whose code the framework does not know.

@@ -6,20 +6,19 @@
 use std::sync::{Arc, OnceLock};
 
 use http::header::{AUTHORIZATION, RANGE};
-use http::{Method, Request, Uri};
+use http::{Extensions, Method, Request, Uri};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::dto::Range;
 use s3s::{Body, S3Result};
 
-use crate::guard::Guard;
-
 /// Set where signature and scope of a request have been checked; an extension of the request.
 #[derive(Clone, Default)]
-pub(crate) struct Passed(Arc<OnceLock<Guard>>);
+pub(crate) struct Passed(Arc<OnceLock<Extensions>>);
 
 impl Passed {
-    pub(crate) fn set(&self, guard: Guard) {
-        let _ = self.0.set(guard);
+    /// With what the second form of the request needs of the check.
+    pub(crate) fn set(&self, found: Extensions) {
+        let _ = self.0.set(found);
     }
 }
 
@@ -50,8 +49,8 @@ pub(crate) fn without_bad_range(request: &mut Request<Body>) -> Option<Unranged>
 impl Unranged {
     /// The request, if its first form was signed by a key that may read the object.
     pub(crate) fn if_passed(mut self) -> Option<Request<Body>> {
-        let guard = self.passed.0.get()?.clone();
-        self.request.extensions_mut().insert(guard);
+        let found = self.passed.0.get()?.clone();
+        self.request.extensions_mut().extend(found);
         Some(self.request)
     }
 }

@@ -1,6 +1,6 @@
 //! A bucket's settings. Beside its policy and its encryption, what is read is what holds for every
-//! bucket: nothing is public, and all objects belong to the account. What would change that is refused (here and in
-//! `refusals`); what asks for just that is done already.
+//! bucket: nothing is public, and all objects belong to the account. What would change that is
+//! refused (here and in `refusals`); what asks for just that is done already.
 
 use std::sync::Arc;
 

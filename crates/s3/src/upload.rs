@@ -152,8 +152,8 @@ impl Received {
         Ok(Self { content: Content::Pieces(pieces), promise, trailers })
     }
 
-    /// The body's file and checksums, held to what the headers and its trailer promise; `open` gives
-    /// the file of a small one. Blocks.
+    /// The body's file and checksums, held to what the headers and its trailer promise; `open`
+    /// gives the file of a small one. Blocks.
     fn file(
         self,
         open: impl FnOnce(Length) -> S3Result<ObjectWriter>,

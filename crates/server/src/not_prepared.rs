@@ -10,8 +10,8 @@ use crate::{channels::ChannelError, error_chain::describe};
 pub(crate) enum NotPrepared {
     /// It never will; the text is for the failure reason.
     Failed(String),
-    /// It may have them later: the store of contents or a key's command does not answer, or the disk
-    /// is full.
+    /// It may have them later: the store of contents or a key's command does not answer, or the
+    /// disk is full.
     Delayed(String),
 }
 

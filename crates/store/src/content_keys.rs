@@ -79,7 +79,7 @@ impl Objects {
     /// for none.
     ///
     /// # Errors
-    /// The storage's. A bucket that is not there has no default: the commit says so.
+    /// The storage's. A bucket that is not there has no default: the commit fails.
     pub fn encryption_for(&self, bucket: &str, kms: Option<&str>) -> Result<Encryption, StoreError> {
         match kms {
             Some(name) => Ok(Encryption::Kms(BucketEncryption { kms: name.to_owned(), bucket_key: false })),

@@ -317,7 +317,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     sync_parent(path)
 }
 
-/// Whether the disk that has this path has room for so many bytes and some to spare.
+/// Whether the disk that has this path has room for these bytes and some to spare.
 pub(crate) fn has_room(path: &Path, bytes: u64) -> bool {
     statvfs(path).map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= bytes.saturating_add(SPARE_BYTES))
 }

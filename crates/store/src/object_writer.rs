@@ -236,7 +236,7 @@ impl ObjectWriter {
         self.file.written.size + self.seal.as_ref().map_or(0, |(sealer, _)| sealer.pending() as u64)
     }
 
-    /// MD5 of what was written so far; of what is encrypted that of its complete blocks' ciphertext.
+    /// MD5 of what was written so far; of what is encrypted that of its blocks' ciphertext.
     pub fn md5(&self) -> [u8; 16] {
         self.hash.md5.clone().finalize().into()
     }

@@ -16,7 +16,7 @@ use shoal_store::{
 };
 
 /// Repeated all over the contents.
-const MARK: &[u8] = b"plaintext that nobody may find on the disk. ";
+const MARK: &[u8] = b"plaintext that must not be on the disk. ";
 /// Parts of this length are written to their places in the object's file.
 const SLOT: usize = 5 << 20;
 
@@ -237,7 +237,7 @@ fn a_tree_has_decrypted_copies_that_go_with_it() {
     assert!(matches!(gone, StoreError::ObjectGone { .. }), "{gone}");
 }
 
-/// Whoever can write the files and their sums cannot make an object of it that opens.
+/// A user who can write the files and their sums cannot make an object of them that opens.
 #[test]
 fn what_was_changed_with_its_sums_does_not_open() {
     let mut stage = Stage::new();
