@@ -68,6 +68,7 @@ pub(crate) fn describe(meta: &ObjectMeta, with_checksums: bool) -> HeadObjectOut
         last_modified: Some(timestamp(meta.modified_ms)),
         metadata: Some(meta.attributes.user.clone().into_iter().collect()).filter(|user: &Metadata| !user.is_empty()),
         storage_class: storage_class::other(&meta.attributes),
+        version_id: meta.version.shown().map(str::to_owned),
         ..HeadObjectOutput::default()
     }
 }
@@ -90,6 +91,7 @@ pub(crate) fn for_download(head: HeadObjectOutput, meta: &ObjectMeta) -> GetObje
         content_range: head.content_range,
         content_type: head.content_type,
         e_tag: head.e_tag,
+        expiration: head.expiration,
         expires: head.expires,
         last_modified: head.last_modified,
         metadata: head.metadata,
@@ -101,6 +103,7 @@ pub(crate) fn for_download(head: HeadObjectOutput, meta: &ObjectMeta) -> GetObje
         sse_customer_key_md5: head.sse_customer_key_md5,
         storage_class: head.storage_class,
         tag_count: tag_count(meta),
+        version_id: head.version_id,
         ..GetObjectOutput::default()
     }
 }

@@ -8,9 +8,9 @@ use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, ETag, ETagCondition,
     MetadataDirective, Range, TaggingDirective, UploadPartCopyInput, UploadPartCopyOutput,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use shoal_encryption::{CustomerKey, Envelope};
-use shoal_store::{Attributes, Encryption, ObjectMeta, ObjectReader, Objects, PutCondition, StoreError};
+use shoal_store::{Attributes, Encryption, ObjectMeta, ObjectReader, Objects, PutCondition, StoreError, Version};
 
 use crate::attributes;
 use crate::backend::Backend;
@@ -19,8 +19,8 @@ use crate::conditions::{Conditions, put_condition};
 use crate::encryption::{self, Shown, asked, customer, source_customer, with_encryption};
 use crate::errors::{blocking, blocking_s3, from_store};
 use crate::guard::Guard;
+use crate::lifecycle_settings;
 use crate::multipart;
-use crate::refusals;
 use crate::storage_class;
 
 pub(crate) async fn copy_object(
@@ -34,8 +34,9 @@ pub(crate) async fn copy_object(
     let condition = put_condition(condition(&headers, &IF_MATCH)?, condition(&headers, &IF_NONE_MATCH)?)?;
     let asked = asked!(backend, guard.as_ref(), input)?;
     let source_customer = source_customer!(input)?;
-    let (source_bucket, source_key) = source_of(input.copy_source)?;
-    let source = backend.object(source_bucket.clone(), source_key.clone()).await?;
+    let (source_bucket, source_key, version) = source_of(input.copy_source)?;
+    let names_version = version.is_some();
+    let source = backend.object(source_bucket.clone(), source_key.clone(), version).await.map_err(of_source)?;
     let conditions = Conditions {
         if_match: input.copy_source_if_match,
         if_none_match: input.copy_source_if_none_match,
@@ -45,8 +46,10 @@ pub(crate) async fn copy_object(
     conditions.check_copy(&source)?;
     encryption::may_read(backend, guard.as_ref(), &source, source_customer.as_ref())?;
     let replace = input.metadata_directive.is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
+    let is_earlier = names_version && source.version != Version::Only;
     // Tags alone are no reason: they have an operation of their own.
-    if !replace && !asked.is_named() && (&source_bucket, &source_key) == (&input.bucket, &input.key) {
+    let is_itself = (&source_bucket, &source_key) == (&input.bucket, &input.key);
+    if !replace && !is_earlier && !asked.is_named() && is_itself {
         return Err(s3_error!(
             InvalidRequest,
             "This copy request is illegal because it is trying to copy an object to itself without changing the \
@@ -70,17 +73,21 @@ pub(crate) async fn copy_object(
     let algorithm = algorithm.filter(|name| attributes.checksums.get(name).is_none_or(|sum| sum.contains('-')));
     let (own, customer) = (backend.clone(), asked.customer().cloned());
     let (bucket, key) = (input.bucket, input.key);
-    let meta = blocking_s3(move || {
+    let copied = source.version.clone();
+    let made = blocking_s3(move || {
         let encryption = asked.encryption(&own, guard.as_ref(), &bucket)?;
         let source_key = source_customer.as_ref().map(|customer| &customer.key);
         let copy = Copy { objects: &own.objects, source: &source, source_key, algorithm, attributes };
-        if is_alike(source.attributes.encryption.as_ref(), &encryption) {
-            copy.link(&source_bucket, &bucket, &key, &condition).map_err(from_store)
+        let meta = if is_alike(source.attributes.encryption.as_ref(), &encryption) {
+            copy.link(&source_bucket, &bucket, &key, &condition)
         } else {
-            copy.write(&encryption, &bucket, &key, &condition).map_err(from_store)
-        }
+            copy.write(&encryption, &bucket, &key, &condition)
+        };
+        let meta = meta.map_err(from_store)?;
+        let expiration = lifecycle_settings::expiration(&own.objects, &bucket, &meta);
+        Ok((meta, expiration))
     });
-    let meta = meta.await?;
+    let (meta, expiration) = made.await?;
     let shown = Shown::of(backend, meta.attributes.encryption.as_ref(), customer.as_ref());
     let output = CopyObjectOutput {
         copy_object_result: Some(object_with_checksums!(
@@ -90,6 +97,9 @@ pub(crate) async fn copy_object(
                 last_modified: Some(attributes::timestamp(meta.modified_ms)),
             }
         )),
+        copy_source_version_id: copied.shown().map(str::to_owned),
+        expiration,
+        version_id: meta.version.shown().map(str::to_owned),
         ..CopyObjectOutput::default()
     };
     Ok(S3Response::new(with_encryption!(shown, output)))
@@ -172,10 +182,12 @@ pub(crate) async fn upload_part_copy(
     let upload = multipart::check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
     let (customer, source_customer) = (customer!(input)?, source_customer!(input)?);
     let shown = Shown::of_part(backend, &upload, customer.as_ref())?;
-    let (bucket, key) = source_of(input.copy_source)?;
+    let (bucket, key, version) = source_of(input.copy_source)?;
     let (objects, source_key) = (Arc::clone(&backend.objects), source_customer.as_ref().map(|it| it.key.clone()));
-    let reader = blocking(move || objects.reader_with(&bucket, &key, source_key.as_ref())).await?;
+    let opened = blocking(move || objects.reader_with(&bucket, &key, version.as_deref(), source_key.as_ref())).await;
+    let reader = opened.map_err(of_source)?;
     let source = reader.meta.clone();
+    let copied = source.version.clone();
     encryption::may_read(backend, extensions.get::<Guard>(), &source, source_customer.as_ref())?;
     let conditions = Conditions {
         if_match: input.copy_source_if_match,
@@ -218,6 +230,7 @@ pub(crate) async fn upload_part_copy(
                 last_modified: Some(attributes::timestamp(part.modified_ms)),
             }
         )),
+        copy_source_version_id: copied.shown().map(str::to_owned),
         ..UploadPartCopyOutput::default()
     };
     Ok(S3Response::new(with_encryption!(shown, output)))
@@ -244,14 +257,23 @@ fn each_piece(
     Ok(())
 }
 
-fn source_of(source: CopySource) -> S3Result<(String, String)> {
+/// Bucket, key and version.
+fn source_of(source: CopySource) -> S3Result<(String, String, Option<String>)> {
     match source {
-        CopySource::Bucket { bucket, key, version_id } => {
-            refusals::version_of(version_id.as_deref())?;
-            Ok((bucket.into(), key.into()))
-        }
+        CopySource::Bucket { bucket, key, version_id } => Ok((bucket.into(), key.into(), version_id.map(String::from))),
         CopySource::AccessPoint { .. } | CopySource::Outpost { .. } => {
             Err(s3_error!(NotImplemented, "Only `<bucket>/<key>` is supported as the source of a copy."))
         }
+    }
+}
+
+/// A delete marker has nothing to copy.
+fn of_source(error: S3Error) -> S3Error {
+    match error.code() {
+        S3ErrorCode::MethodNotAllowed => s3_error!(
+            InvalidRequest,
+            "The source of a copy request may not specifically refer to a delete marker by version id."
+        ),
+        _ => error,
     }
 }

@@ -21,6 +21,7 @@ use crate::conditions::Conditions;
 use crate::encryption::{self, Shown, customer, with_encryption};
 use crate::errors::{self, blocking};
 use crate::guard::Guard;
+use crate::lifecycle_settings;
 use crate::multipart;
 use crate::storage_class;
 
@@ -33,7 +34,13 @@ const LARGEST_PAGE: i32 = 1000;
 pub(crate) async fn head_object(backend: &Backend, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let customer = customer!(input)?;
-    let meta = backend.object(input.bucket, input.key).await?;
+    let (objects, is_current) = (Arc::clone(&backend.objects), input.version_id.is_none());
+    let (meta, expiration) = blocking(move || {
+        let meta = objects.version(&input.bucket, &input.key, input.version_id.as_deref())?;
+        let expiration = is_current.then(|| lifecycle_settings::expiration(&objects, &input.bucket, &meta)).flatten();
+        Ok((meta, expiration))
+    })
+    .await?;
     encryption::has_customers_key(&meta, customer.as_ref())?;
     let conditions = Conditions {
         if_match: input.if_match,
@@ -47,6 +54,7 @@ pub(crate) async fn head_object(backend: &Backend, input: HeadObjectInput) -> S3
     let shown = Shown::of(backend, meta.attributes.encryption.as_ref(), customer.as_ref());
     let mut head = with_encryption!(shown, head);
     select(&mut head, &meta, wanted)?;
+    head.expiration = expiration;
     let mut response = S3Response::new(head);
     if let Some(count) = attributes::tag_count(&meta) {
         response.headers.insert("x-amz-tagging-count", count.into());
@@ -62,10 +70,14 @@ pub(crate) async fn get_object(
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let customer = customer!(input)?;
     let (objects, key) = (Arc::clone(&backend.objects), customer.as_ref().map(|customer| customer.key.clone()));
-    let (reader, content) = blocking(move || {
-        let reader = objects.reader_with(&input.bucket, &input.key, key.as_ref())?;
+    let is_current = input.version_id.is_none();
+    let (reader, content, expiration) = blocking(move || {
+        let reader =
+            objects.reader_with(&input.bucket, &input.key, input.version_id.as_deref(), key.as_ref())?;
         let content = if reader.meta.size <= SMALL { Some(reader.read_all()?) } else { None };
-        Ok((reader, content))
+        let expiration =
+            is_current.then(|| lifecycle_settings::expiration(&objects, &input.bucket, &reader.meta)).flatten();
+        Ok((reader, content, expiration))
     })
     .await?;
     let meta = &reader.meta;
@@ -82,6 +94,7 @@ pub(crate) async fn get_object(
     let shown = Shown::of(backend, meta.attributes.encryption.as_ref(), customer.as_ref());
     let mut head = with_encryption!(shown, head);
     let range = select(&mut head, meta, wanted)?;
+    head.expiration = expiration;
     let output = attributes::for_download(head, meta);
     let body = match content {
         Some(content) => {
@@ -99,7 +112,7 @@ pub(crate) async fn get_object_attributes(
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let customer = customer!(input)?;
-    let meta = backend.object(input.bucket, input.key).await?;
+    let meta = backend.object(input.bucket, input.key, input.version_id).await?;
     encryption::has_customers_key(&meta, customer.as_ref())?;
     // Some clients send a header each, others one with all.
     let asked = |name: &str| {
@@ -117,6 +130,7 @@ pub(crate) async fn get_object_attributes(
         object_size: asked(ObjectAttributes::OBJECT_SIZE).then(|| attributes::signed(meta.size)),
         storage_class: asked(ObjectAttributes::STORAGE_CLASS)
             .then(|| StorageClass::from(storage_class::of(&meta.attributes))),
+        version_id: meta.version.shown().map(str::to_owned),
         ..GetObjectAttributesOutput::default()
     }))
 }

@@ -2,7 +2,7 @@
 //! header, by URL and by chunk; SigV2 by URL), checks every operation against the key's scope, and
 //! streams objects both ways in bounded memory.
 //!
-//! It keeps no versions or locks: requests that ask for them are refused with a sentence
+//! It keeps no locks: requests that ask for them are refused with a sentence
 //! (`refusals`). What is accepted without effect is in docs/accepted.md; answers
 //! name it, or a strict front refuses it.
 
@@ -22,6 +22,9 @@ mod errors;
 mod front;
 mod guard;
 mod key_encoding;
+mod lifecycle;
+mod lifecycle_document;
+mod lifecycle_settings;
 mod list;
 mod list_uploads;
 mod multipart;
@@ -43,6 +46,7 @@ pub use encryption::PrivateTransport;
 pub use errors::{slow_down, tls_only};
 pub use front::S3Front;
 pub use guard::{PolicyCaller, bucket_decision};
+pub use lifecycle::{Judge, Lifecycle, day_of};
 pub use refusals::{NO_EFFECT, NoEffect};
 /// The body of a response; an [`http` body](https://docs.rs/http-body) of `Bytes`.
 pub use s3s::Body;

@@ -18,6 +18,7 @@ use crate::conditions::put_condition;
 use crate::encryption::{Shown, asked, with_encryption};
 use crate::errors::{blocking, blocking_s3, from_store};
 use crate::guard::Guard;
+use crate::lifecycle_settings;
 
 /// S3's limit.
 pub(crate) const LAST_PART: i32 = 10_000;
@@ -56,16 +57,21 @@ pub(crate) async fn create_multipart_upload(
     let (algorithm, kind) = named(checksum.as_ref());
     let (own, customer) = (backend.clone(), asked.customer().cloned());
     let (bucket, key) = (input.bucket.clone(), input.key.clone());
-    let (upload, shown) = blocking_s3(move || {
-        let encryption = asked.encryption(&own, guard.as_ref(), &bucket)?;
-        let upload = own.objects.create_encrypted_upload(&bucket, &key, &attributes, checksum.as_ref(), &encryption);
-        Ok((upload.map_err(from_store)?, Shown::of_new(&own, &encryption, customer.as_ref())))
+    let (upload, shown, abort) = blocking_s3(move || {
+        let (objects, encryption) = (&own.objects, asked.encryption(&own, guard.as_ref(), &bucket)?);
+        let upload = objects.create_encrypted_upload(&bucket, &key, &attributes, checksum.as_ref(), &encryption);
+        let upload = upload.map_err(from_store)?;
+        let abort = objects.upload(&upload).ok().and_then(|upload| lifecycle_settings::abort_of(objects, &upload));
+        Ok((upload, Shown::of_new(&own, &encryption, customer.as_ref()), abort))
     })
     .await?;
+    let (abort_date, abort_rule_id) = abort.unzip();
     let output = CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(upload),
+        abort_date,
+        abort_rule_id,
         checksum_algorithm: algorithm,
         checksum_type: kind,
         ..CreateMultipartUploadOutput::default()
@@ -95,11 +101,13 @@ pub(crate) async fn complete_multipart_upload(
             let (objects, place) = (Arc::clone(&backend.objects), (bucket.clone(), key.clone()));
             // The same parts in the same order have the same entity tag, and no other content has
             // it.
-            let there = blocking(move || objects.get(&place.0, &place.1)).await?;
-            match there.filter(|meta| uploaded_etag(&chosen).as_ref() == Some(&meta.etag)) {
-                Some(meta) => Ok(S3Response::new(completed(backend, bucket, key, &meta))),
-                None => Err(error),
-            }
+            let own = backend.clone();
+            let there = blocking(move || {
+                let there = objects.get(&place.0, &place.1)?;
+                let there = there.filter(|meta| uploaded_etag(&chosen).as_ref() == Some(&meta.etag));
+                Ok(there.map(|meta| completed(&own, bucket, key, &meta)))
+            });
+            there.await?.map(S3Response::new).ok_or(error)
         }
         answer => answer,
     }
@@ -155,8 +163,12 @@ async fn join(
     }
 
     let (objects, upload, checksums) = (Arc::clone(&backend.objects), input.upload_id, whole);
-    let meta = blocking(move || objects.complete_upload(&upload, &chosen, &checksums, &condition)).await?;
-    Ok(S3Response::new(completed(backend, input.bucket, input.key, &meta)))
+    let own = backend.clone();
+    let answer = blocking(move || {
+        let meta = objects.complete_upload(&upload, &chosen, &checksums, &condition)?;
+        Ok(completed(&own, input.bucket, input.key, &meta))
+    });
+    Ok(S3Response::new(answer.await?))
 }
 
 fn completed(backend: &Backend, bucket: String, key: String, meta: &ObjectMeta) -> CompleteMultipartUploadOutput {
@@ -164,6 +176,8 @@ fn completed(backend: &Backend, bucket: String, key: String, meta: &ObjectMeta) 
     object_with_checksums!(
         &meta.attributes.checksums,
         CompleteMultipartUploadOutput {
+            expiration: lifecycle_settings::expiration(&backend.objects, &bucket, meta),
+            version_id: meta.version.shown().map(str::to_owned),
             location: Some(format!("/{bucket}/{key}")),
             bucket: Some(bucket),
             key: Some(key),

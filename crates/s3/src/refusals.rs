@@ -4,23 +4,18 @@
 
 use http::{HeaderMap, StatusCode};
 use s3s::{S3Error, S3ErrorCode, S3Result};
+use shoal_store::Version;
 
 use crate::percent;
 
-/// The id of the only version that an object has in a bucket without versioning.
-pub(crate) const ONLY_VERSION: &str = "null";
-
 /// Operations that configure what this server does not do.
-const OPERATIONS: [(&str, &str); 21] = [
+const OPERATIONS: [(&str, &str); 18] = [
     (
         "PutBucketCors",
         "Requests of browsers from other origins are not answered, so a CORS configuration would have no effect.",
     ),
     ("PutBucketWebsite", "Buckets are not served as web sites."),
-    ("PutBucketLifecycleConfiguration", "Objects do not expire by themselves: delete them."),
-    ("PutBucketLifecycle", "Objects do not expire by themselves: delete them."),
     ("PutBucketReplication", "Objects are not replicated: copy them."),
-    ("PutBucketVersioning", "Buckets keep one version of each object."),
     ("PutBucketNotificationConfiguration", "No events are sent for objects."),
     ("PutBucketLogging", "No access logs are written into buckets."),
     ("PutBucketAccelerateConfiguration", "There is no accelerated endpoint."),
@@ -45,18 +40,12 @@ pub(crate) fn is_refused_always(operation: &str) -> bool {
 }
 
 /// Configurations that a bucket never has: status, code and message are AWS's for one without.
-const ABSENT: [(&str, StatusCode, &str, &str); 5] = [
+const ABSENT: [(&str, StatusCode, &str, &str); 4] = [
     (
         "GetBucketWebsite",
         StatusCode::NOT_FOUND,
         "NoSuchWebsiteConfiguration",
         "The specified bucket does not have a website configuration",
-    ),
-    (
-        "GetBucketLifecycleConfiguration",
-        StatusCode::NOT_FOUND,
-        "NoSuchLifecycleConfiguration",
-        "The lifecycle configuration does not exist",
     ),
     (
         "GetBucketReplication",
@@ -89,7 +78,7 @@ const NO_KEYS: &str = "where no key is named, the bucket has no default and the 
 const NO_LOCKS: &str = "nothing is locked, so nothing has to be unlocked";
 
 /// All headers that are accepted without effect; docs/accepted.md shows them.
-pub const NO_EFFECT: [NoEffect; 8] = [
+pub const NO_EFFECT: [NoEffect; 9] = [
     NoEffect { header: "x-amz-server-side-encryption", usual: &["AES256"], why: NO_KEYS },
     NoEffect { header: "x-amz-server-side-encryption-bucket-key-enabled", usual: &["false"], why: NO_KEYS },
     NoEffect {
@@ -109,6 +98,11 @@ pub const NO_EFFECT: [NoEffect; 8] = [
         header: "x-amz-optional-object-attributes",
         usual: &[],
         why: "no object is archived, so none has a state of restoration",
+    },
+    NoEffect {
+        header: "x-amz-transition-default-minimum-object-size",
+        usual: &["all_storage_classes_128K"],
+        why: "rules of a lifecycle move no object to another storage class",
     },
 ];
 
@@ -173,10 +167,24 @@ pub(crate) fn check(operation: &str, headers: &HeaderMap, query: Option<&str>) -
     headers.keys().try_for_each(|name| header(name.as_str(), headers))?;
     let named = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("versionId="));
     match named {
-        Some(version) => version_of(percent::decode(version).as_deref()),
         None => Ok(()),
+        Some("") => Err(invalid_argument("Version id cannot be the empty string")),
+        Some(version) if operation == "DeleteObject" => version_of(percent::decode(version).as_deref()),
+        Some(_) if OF_VERSIONS.contains(&operation) => Ok(()),
+        Some(_) => Err(invalid_argument("This operation does not accept a version-id.")),
     }
 }
+
+/// Operations that look for the version that a request names.
+const OF_VERSIONS: [&str; 7] = [
+    "GetObject",
+    "HeadObject",
+    "GetObjectAttributes",
+    "GetObjectAcl",
+    "GetObjectTagging",
+    "PutObjectTagging",
+    "DeleteObjectTagging",
+];
 
 fn header(name: &str, headers: &HeaderMap) -> S3Result<()> {
     let value = headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -204,15 +212,22 @@ fn header(name: &str, headers: &HeaderMap) -> S3Result<()> {
     }
 }
 
-/// Checks a version's id: objects have one version.
+/// Checks the id of a version that is to be removed: one that is gone counts as removed, and one
+/// that never was does not.
 ///
 /// # Errors
 /// `NoSuchVersion`.
 pub(crate) fn version_of(version: Option<&str>) -> S3Result<()> {
     match version {
-        None | Some(ONLY_VERSION | "") => Ok(()),
-        Some(_) => Err(S3Error::with_message(S3ErrorCode::NoSuchVersion, "The specified version does not exist.")),
+        Some(id) if !Version::is_id(id) => {
+            Err(S3Error::with_message(S3ErrorCode::NoSuchVersion, "The specified version does not exist."))
+        }
+        _ => Ok(()),
     }
+}
+
+fn invalid_argument(sentence: &'static str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::InvalidArgument, sentence)
 }
 
 fn not_implemented(sentence: &'static str) -> S3Error {
@@ -271,9 +286,17 @@ mod tests {
     #[test]
     fn what_is_not_served_is_refused() {
         type Headers = &'static [(&'static str, &'static str)];
-        for (operation, headers, query, expected) in [
+        let key: Headers = &[("x-amz-server-side-encryption-customer-algorithm", "AES256")];
+        let source_key: Headers = &[("x-amz-copy-source-server-side-encryption-customer-key", "0")];
+        for (operation, method, headers, query, expected) in [
             ("PutObject", &[] as Headers, "", None),
-            ("PutObject", &[("x-amz-acl", "bucket-owner-full-control"), ("x-amz-storage-class", "STANDARD")], "", None),
+            (
+                "PutObject",
+                "PUT",
+                &[("x-amz-acl", "bucket-owner-full-control"), ("x-amz-storage-class", "STANDARD")],
+                "",
+                None,
+            ),
             ("PutObject", &[("x-amz-acl", "public-read")], "", Some("AccessControlListNotSupported")),
             ("CreateBucket", &[("x-amz-grant-read", "id=1")], "", Some("AccessControlListNotSupported")),
             ("PutObjectAcl", &[], "acl", Some("AccessControlListNotSupported")),
@@ -284,7 +307,10 @@ mod tests {
             ("PutBucketWebsite", &[], "website", Some("NotImplemented")),
             ("GetBucketWebsite", &[], "website", Some("NoSuchWebsiteConfiguration")),
             ("GetObject", &[], "versionId=null", None),
-            ("GetObject", &[], "versionId=abc", Some("NoSuchVersion")),
+            ("GetObject", &[], "versionId=abc", None),
+            ("GetObject", &[], "versionId=", Some("InvalidArgument")),
+            ("PutObject", &[], "versionId=null", Some("InvalidArgument")),
+            ("PutBucketVersioning", &[], "versioning", None),
             ("DeleteObject", &[], "x-id=DeleteObject&versionId=n%75ll", None),
             ("DeleteObject", &[], "versionId=3%2F4", Some("NoSuchVersion")),
         ] {

@@ -21,6 +21,7 @@ use crate::conditions::put_condition;
 use crate::encryption::{self, Shown, asked, customer, with_encryption};
 use crate::errors::{blocking, blocking_s3, from_body, from_store};
 use crate::guard::Guard;
+use crate::lifecycle_settings;
 use crate::multipart;
 
 /// Pieces of a body that wait for the disk. hyper's are at most some hundred kilobytes each.
@@ -53,17 +54,24 @@ pub(crate) async fn put_object(
     let received =
         Received::of(open.clone(), input.body, promise, trailing_headers, backend.check_bucket(&bucket)).await?;
     let objects = Arc::clone(&backend.objects);
-    let meta = blocking_s3(move || {
+    let (meta, expiration) = blocking_s3(move || {
         let (writer, checksums) = received.file(open)?;
         let attributes = Attributes { checksums, ..attributes };
-        objects.commit(writer, &bucket, &key, &attributes, &condition).map_err(from_store)
+        let meta = objects.commit(writer, &bucket, &key, &attributes, &condition).map_err(from_store)?;
+        let expiration = lifecycle_settings::expiration(&objects, &bucket, &meta);
+        Ok((meta, expiration))
     })
     .await?;
 
     let shown = Shown::of(backend, meta.attributes.encryption.as_ref(), customer.as_ref());
     let output = object_with_checksums!(
         &meta.attributes.checksums,
-        PutObjectOutput { e_tag: Some(attributes::etag(&meta)), ..PutObjectOutput::default() }
+        PutObjectOutput {
+            e_tag: Some(attributes::etag(&meta)),
+            expiration,
+            version_id: meta.version.shown().map(str::to_owned),
+            ..PutObjectOutput::default()
+        }
     );
     Ok(S3Response::new(with_encryption!(shown, output)))
 }

@@ -158,20 +158,23 @@ impl Objects {
     /// # Errors
     /// As [`Objects::read`].
     pub fn reader(&self, bucket: &str, key: &str) -> Result<ObjectReader, StoreError> {
-        self.reader_with(bucket, key, None)
+        self.find(key, || self.current(bucket, key), |meta| self.open_reader(meta, None)).map(|(_, reader)| reader)
     }
 
-    /// The same with the key of the customer, if the object was encrypted under one.
+    /// The same of the version with this id, or without one of the current object, whose delete
+    /// marker is an error of its own; with the key of the customer, if it was encrypted under one.
     ///
     /// # Errors
-    /// As [`Objects::read`]; [`StoreError::Key`].
+    /// As [`Objects::read`], and as [`Objects::version`]; [`StoreError::Key`].
     pub fn reader_with(
         &self,
         bucket: &str,
         key: &str,
+        version: Option<&str>,
         customer: Option<&CustomerKey>,
     ) -> Result<ObjectReader, StoreError> {
-        self.find(bucket, key, |meta| self.open_reader(meta, customer)).map(|(_, reader)| reader)
+        let look = || self.version(bucket, key, version);
+        self.find(key, look, |meta| self.open_reader(meta, customer)).map(|(_, reader)| reader)
     }
 
     /// The same of this object.

@@ -13,10 +13,11 @@ use shoal_encryption::{CustomerKey, KeyRing, KeySource};
 use shoal_store::{
     Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, ResourceFilter, ResourceKind,
     ResourceRow, ResourceSort, Rows, SqliteJournal, SqliteRows, StoreError, Summary, Telemetry, TrialFilter,
+    Versioning,
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 6), ("objects", 7), ("telemetry", 9)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 6), ("objects", 8), ("telemetry", 9)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -212,10 +213,10 @@ fn format_4_of_the_objects_is_read() {
 
 /// What another implementation has encrypted, under a key of the owner and under a customer's.
 #[test]
-fn format_7_of_the_objects_is_read() {
+fn format_8_of_the_objects_is_read() {
     let temp = tempfile::tempdir().unwrap();
     let dir = DataDir::open(&temp.path().join("data")).unwrap();
-    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 7)).unwrap();
+    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 8)).unwrap();
     let file = temp.path().join("team.key");
     fs::write(&file, "0b".repeat(32)).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
@@ -224,7 +225,7 @@ fn format_7_of_the_objects_is_read() {
     let objects = Objects::open(&dir).unwrap().with_keys(Arc::new(keys));
     assert_eq!(objects.reader("data", "sealed").unwrap().read_all().unwrap(), b"plaintext of sealed");
     let customer = CustomerKey::of(&[b'k'; 32]).unwrap();
-    assert_eq!(objects.reader_with("data", "own", Some(&customer)).unwrap().read_all().unwrap(), b"plaintext of own");
+    assert_eq!(objects.reader_with("data", "own", None, Some(&customer)).unwrap().read_all().unwrap(), b"plaintext of own");
     let rule = objects.bucket_encryption("data").unwrap().unwrap();
     assert_eq!((rule.kms.as_str(), rule.bucket_key), ("team", true));
     assert_eq!(shoal_store::verify(dir.root(), &mut |_| {}).unwrap().damages, []);
@@ -251,6 +252,45 @@ fn format_5_of_the_objects_is_read() {
     let objects = Objects::open(&dir).unwrap();
     assert_eq!(objects.reader("data", "there").unwrap().read_all().unwrap(), vec![b't'; 80_000]);
     assert_eq!(shoal_store::verify(temp.path(), &mut |_| {}).unwrap().objects, 2);
+}
+
+/// A key with an earlier version, a null version and a delete marker over them, and another one.
+#[test]
+fn format_7_of_the_objects_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(temp.path()).unwrap();
+    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 7)).unwrap();
+    for (file, bytes) in [
+        ("c10e6a42d5051505f1de01a9de1afc91", "null"),
+        ("c20e6a42d5051505f1de01a9de1afc91", "first"),
+        ("c30e6a42d5051505f1de01a9de1afc91", "present"),
+    ] {
+        fs::create_dir_all(dir.objects_path().join(&file[..2])).unwrap();
+        fs::write(dir.objects_path().join(&file[..2]).join(file), bytes).unwrap();
+    }
+    let objects = Objects::open(&dir).unwrap();
+    assert_eq!(objects.versioning("data").unwrap(), Versioning::Suspended);
+    assert_eq!(objects.bucket_lifecycle("data").unwrap().as_deref(), Some("{\"rules\":[]}"));
+    let listed = objects.list_versions("data", "", None, None, 9).unwrap().versions;
+    let listed: Vec<_> = listed
+        .iter()
+        .map(|version| (version.key.as_str(), version.version.id(), version.noncurrent_ms, version.object.is_some()))
+        .collect();
+    let ids =
+        ["01a1fd26207f0123456789abcdef0123", "01a1fd26207e0123456789abcdef0123", "01a1fd2620800123456789abcdef0123"];
+    assert_eq!(
+        listed,
+        [
+            ("gone", ids[0], None, false),
+            ("gone", ids[1], Some(1_795_248_496_767), true),
+            ("gone", "null", Some(1_795_248_496_766), true),
+            ("kept", ids[2], None, true)
+        ]
+    );
+    let read = |key: &str, id: &str| objects.reader_with("data", key, Some(id), None).unwrap().read_all().unwrap();
+    assert_eq!((read("gone", "null"), read("gone", ids[1])), (b"null".to_vec(), b"first".to_vec()));
+    assert_eq!(objects.reader("data", "kept").unwrap().read_all().unwrap(), b"present");
+    assert_eq!(shoal_store::verify(temp.path(), &mut |_| {}).unwrap().objects, 3);
 }
 
 #[test]
