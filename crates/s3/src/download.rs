@@ -72,8 +72,7 @@ pub(crate) async fn get_object(
     let (objects, key) = (Arc::clone(&backend.objects), customer.as_ref().map(|customer| customer.key.clone()));
     let is_current = input.version_id.is_none();
     let (reader, content, expiration) = blocking(move || {
-        let reader =
-            objects.reader_with(&input.bucket, &input.key, input.version_id.as_deref(), key.as_ref())?;
+        let reader = objects.reader_with(&input.bucket, &input.key, input.version_id.as_deref(), key.as_ref())?;
         let content = if reader.meta.size <= SMALL { Some(reader.read_all()?) } else { None };
         let expiration =
             is_current.then(|| lifecycle_settings::expiration(&objects, &input.bucket, &reader.meta)).flatten();

@@ -9,9 +9,6 @@ use shoal_encryption::KeyError;
 use shoal_store::StoreError;
 
 use crate::attributes;
-use shoal_store::StoreError;
-
-use crate::attributes;
 
 /// Runs the store's synchronous code where it may block.
 pub(crate) async fn blocking<T: Send + 'static>(

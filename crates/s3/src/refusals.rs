@@ -286,17 +286,9 @@ mod tests {
     #[test]
     fn what_is_not_served_is_refused() {
         type Headers = &'static [(&'static str, &'static str)];
-        let key: Headers = &[("x-amz-server-side-encryption-customer-algorithm", "AES256")];
-        let source_key: Headers = &[("x-amz-copy-source-server-side-encryption-customer-key", "0")];
-        for (operation, method, headers, query, expected) in [
+        for (operation, headers, query, expected) in [
             ("PutObject", &[] as Headers, "", None),
-            (
-                "PutObject",
-                "PUT",
-                &[("x-amz-acl", "bucket-owner-full-control"), ("x-amz-storage-class", "STANDARD")],
-                "",
-                None,
-            ),
+            ("PutObject", &[("x-amz-acl", "bucket-owner-full-control"), ("x-amz-storage-class", "STANDARD")], "", None),
             ("PutObject", &[("x-amz-acl", "public-read")], "", Some("AccessControlListNotSupported")),
             ("CreateBucket", &[("x-amz-grant-read", "id=1")], "", Some("AccessControlListNotSupported")),
             ("PutObjectAcl", &[], "acl", Some("AccessControlListNotSupported")),

@@ -196,7 +196,8 @@ fn a_customers_key_opens_its_objects_alone() {
     objects.commit(writer, "sealed", "k", &Attributes::default(), &PutCondition::Always).unwrap();
     stage.upload("parts", &[&bytes, b"x"], &customer, Some(&key));
     for (bucket, name) in [("sealed", "k"), ("plain", "parts")] {
-        let read = |key: Option<&CustomerKey>| objects.reader_with(bucket, name, None, key).and_then(|it| it.read_all());
+        let read =
+            |key: Option<&CustomerKey>| objects.reader_with(bucket, name, None, key).and_then(|it| it.read_all());
         assert!(read(Some(&key)).unwrap().starts_with(&bytes));
         assert!(matches!(read(Some(&other)), Err(StoreError::Key(KeyError::WrongCustomerKey))));
         assert!(matches!(read(None), Err(StoreError::Key(KeyError::NoCustomerKey))));

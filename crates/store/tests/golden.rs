@@ -225,7 +225,10 @@ fn format_8_of_the_objects_is_read() {
     let objects = Objects::open(&dir).unwrap().with_keys(Arc::new(keys));
     assert_eq!(objects.reader("data", "sealed").unwrap().read_all().unwrap(), b"plaintext of sealed");
     let customer = CustomerKey::of(&[b'k'; 32]).unwrap();
-    assert_eq!(objects.reader_with("data", "own", None, Some(&customer)).unwrap().read_all().unwrap(), b"plaintext of own");
+    assert_eq!(
+        objects.reader_with("data", "own", None, Some(&customer)).unwrap().read_all().unwrap(),
+        b"plaintext of own"
+    );
     let rule = objects.bucket_encryption("data").unwrap().unwrap();
     assert_eq!((rule.kms.as_str(), rule.bucket_key), ("team", true));
     assert_eq!(shoal_store::verify(dir.root(), &mut |_| {}).unwrap().damages, []);
