@@ -170,13 +170,13 @@ def test_lifecycle_configurations(s3):
     assert s3.get_bucket_lifecycle_configuration(Bucket=name)["Rules"] == rules
 
     body = dict(Bucket=name, Key="logs/a", Body=b"12", Tagging="k=v")
-    said = s3.put_object(**body)["Expiration"]
-    assert 'rule-id="logs%20%26%20more"' in said, said
-    date = datetime.datetime.strptime(said.split('"')[1], "%a, %d %b %Y %H:%M:%S GMT")
+    header = s3.put_object(**body)["Expiration"]
+    assert 'rule-id="logs%20%26%20more"' in header, header
+    date = datetime.datetime.strptime(header.split('"')[1], "%a, %d %b %Y %H:%M:%S GMT")
     now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
     assert 3 * DAY < date - now <= 4 * DAY and date.hour == date.minute == 0
-    assert s3.head_object(Bucket=name, Key="logs/a")["Expiration"] == said
-    assert s3.get_object(Bucket=name, Key="logs/a")["Expiration"] == said
+    assert s3.head_object(Bucket=name, Key="logs/a")["Expiration"] == header
+    assert s3.get_object(Bucket=name, Key="logs/a")["Expiration"] == header
     assert "Expiration" not in s3.put_object(**{**body, "Body": b"1"})
     upload = s3.create_multipart_upload(Bucket=name, Key="parts/a")
     assert upload["AbortRuleId"] == "uploads"

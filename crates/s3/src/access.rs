@@ -167,7 +167,7 @@ impl Scope {
 }
 
 impl Scope {
-    /// A job's program removes no version for good: what it deletes by mistake is still there.
+    /// A job's program removes no version permanently: what it deletes by mistake is still there.
     fn permits_version(&self, operation: &str, is_version: bool) -> bool {
         !(is_version && operation == "DeleteObject" && matches!(self, Self::Job { .. }))
     }

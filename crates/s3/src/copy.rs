@@ -187,9 +187,7 @@ fn each_piece(from: &mut impl Read, mut take: impl FnMut(&[u8]) -> io::Result<()
 /// Bucket, key and version.
 fn source_of(source: CopySource) -> S3Result<(String, String, Option<String>)> {
     match source {
-        CopySource::Bucket { bucket, key, version_id } => {
-            Ok((bucket.into(), key.into(), version_id.map(String::from)))
-        }
+        CopySource::Bucket { bucket, key, version_id } => Ok((bucket.into(), key.into(), version_id.map(String::from))),
         CopySource::AccessPoint { .. } | CopySource::Outpost { .. } => {
             Err(s3_error!(NotImplemented, "Only `<bucket>/<key>` is supported as the source of a copy."))
         }

@@ -1,4 +1,4 @@
-//! Rules by which objects expire, and what they say at a time. Pure: the server performs it.
+//! Rules by which objects expire, and what follows from them at a time. Pure: the server performs it.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ pub(crate) enum Expiration {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Noncurrent {
     pub(crate) days: u32,
-    /// So many of a key stay whatever their age.
+    /// The newest of a key, up to this number, stay whatever their age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) newer: Option<u32>,
 }
@@ -162,7 +162,7 @@ impl Selection {
     }
 }
 
-/// So many days later, at the next midnight (UTC), as AWS counts.
+/// This number of days later, at the next midnight (UTC), as AWS counts.
 fn after_days(from_ms: u64, days: u32) -> u64 {
     (from_ms / DAY_MS + u64::from(days) + 1) * DAY_MS
 }
@@ -264,12 +264,9 @@ mod tests {
 
     #[test]
     fn days_are_rounded_to_the_next_midnight() {
-        for (from_ms, days, expected) in [
-            (10 * HOUR_MS, 3, 4 * DAY_MS),
-            (0, 1, 2 * DAY_MS),
-            (DAY_MS - 1, 1, 2 * DAY_MS),
-            (DAY_MS, 1, 3 * DAY_MS),
-        ] {
+        for (from_ms, days, expected) in
+            [(10 * HOUR_MS, 3, 4 * DAY_MS), (0, 1, 2 * DAY_MS), (DAY_MS - 1, 1, 2 * DAY_MS), (DAY_MS, 1, 3 * DAY_MS)]
+        {
             assert_eq!(after_days(from_ms, days), expected, "{from_ms} {days}");
         }
     }
@@ -288,9 +285,17 @@ mod tests {
             (Selection { larger_than: Some(10), ..Selection::default() }, false, false),
             (Selection { smaller_than: Some(11), ..Selection::default() }, true, false),
             (Selection { smaller_than: Some(10), ..Selection::default() }, false, false),
-            (Selection { prefix: prefix(), tags: tags("raw"), larger_than: Some(10), ..Selection::default() }, false, false),
+            (
+                Selection { prefix: prefix(), tags: tags("raw"), larger_than: Some(10), ..Selection::default() },
+                false,
+                false,
+            ),
         ] {
-            assert_eq!(selection.matches("logs/a", Some(&object("logs/a", 10, 0, "raw"))), object_matches, "{selection:?}");
+            assert_eq!(
+                selection.matches("logs/a", Some(&object("logs/a", 10, 0, "raw"))),
+                object_matches,
+                "{selection:?}"
+            );
             assert_eq!(selection.matches("logs/a", None), marker_matches, "{selection:?}");
         }
     }
@@ -329,7 +334,8 @@ mod tests {
         let lifecycle = Lifecycle { rules: vec![full, rule(Some(Expiration::MarkersAlone))] };
         assert_eq!(Lifecycle::read(&lifecycle.text()).unwrap(), lifecycle);
         // What is stored stays readable.
-        let stored = r#"{"rules":[{"id":"r","is_enabled":true,"selection":{"form":"Filter"},"expiration":{"Days":3}}]}"#;
+        let stored =
+            r#"{"rules":[{"id":"r","is_enabled":true,"selection":{"form":"Filter"},"expiration":{"Days":3}}]}"#;
         assert_eq!(Lifecycle::read(stored).unwrap().rules, [rule(Some(Expiration::Days(3)))]);
     }
 

@@ -174,9 +174,10 @@ fn read_noncurrent(action: &NoncurrentVersionExpiration) -> S3Result<Noncurrent>
 
 fn positive(given: Option<i32>, name: &str, action: &str) -> S3Result<u32> {
     let Some(days) = given else { return Err(malformed("an action has its days")) };
-    u32::try_from(days).ok().filter(|days| *days > 0).ok_or_else(|| {
-        s3_error!(InvalidArgument, "'{}' for {} action must be a positive integer", name, action)
-    })
+    u32::try_from(days)
+        .ok()
+        .filter(|days| *days > 0)
+        .ok_or_else(|| s3_error!(InvalidArgument, "'{}' for {} action must be a positive integer", name, action))
 }
 
 /// A date in milliseconds since the epoch.
@@ -292,8 +293,7 @@ mod tests {
             object_size_greater_than: Some(1),
             object_size_less_than: Some(9),
         };
-        let noncurrent =
-            NoncurrentVersionExpiration { newer_noncurrent_versions: Some(2), noncurrent_days: Some(1) };
+        let noncurrent = NoncurrentVersionExpiration { newer_noncurrent_versions: Some(2), noncurrent_days: Some(1) };
         let abort = AbortIncompleteMultipartUpload { days_after_initiation: Some(7) };
         let date = LifecycleExpiration { date: Some(timestamp(86_400_000)), ..Default::default() };
         let marker = LifecycleExpiration { expired_object_delete_marker: Some(true), ..Default::default() };

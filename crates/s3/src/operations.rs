@@ -5,7 +5,8 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 
 use crate::backend::Backend;
 use crate::{
-    buckets, copy, delete, download, lifecycle_settings, list, list_uploads, multipart, settings, tags, upload, versions,
+    buckets, copy, delete, download, lifecycle_settings, list, list_uploads, multipart, settings, tags, upload,
+    versions,
 };
 
 /// The operations on this backend.

@@ -1,6 +1,6 @@
 //! What expires by the rules of buckets (`shoal_s3::Judge` decides) is removed here. Everything that
 //! is counted in days is due at a midnight (UTC), so a bucket is walked once a day, and again when
-//! its rules change. Each batch is one transaction, and a walk that is cut short begins anew.
+//! its rules change. Each batch is one transaction, and a walk that is cut short is begun again.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -77,10 +77,10 @@ impl Walk {
     }
 
     async fn run(self, objects: &Arc<Objects>) -> Result<(), StoreError> {
-        let (mut walk, mut goes_on) = (self, true);
+        let (mut walk, mut has_more) = (self, true);
         if walk.lifecycle.has_objects() {
-            while goes_on {
-                (walk, goes_on) = blocking(objects, walk, |objects, walk| walk.page(objects)).await?;
+            while has_more {
+                (walk, has_more) = blocking(objects, walk, |objects, walk| walk.page(objects)).await?;
             }
         }
         if walk.removed > 0 {
@@ -214,7 +214,7 @@ mod tests {
 
     /// A walk ends after any number of its pages; the next server walks to the end.
     #[tokio::test]
-    async fn a_walk_that_is_cut_short_begins_anew() {
+    async fn a_walk_that_is_cut_short_is_begun_again() {
         let temp = tempfile::tempdir().unwrap();
         let dir = DataDir::open(temp.path()).unwrap();
         let rules = rules(r#""expiration":{"Date":0},"noncurrent":{"days":1}"#);

@@ -87,8 +87,8 @@ impl Objects {
         }
     }
 
-    /// Removes the object of this key; says whether there was one. Where its bucket keeps versions, a
-    /// delete marker hides it instead.
+    /// Removes the object of this key and returns whether there was one. Where its bucket keeps
+    /// versions, a delete marker hides it instead.
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`].
@@ -97,7 +97,7 @@ impl Objects {
     }
 
     /// The same under a condition on the present object; or of the version with this id, which is
-    /// then gone for good.
+    /// then removed permanently.
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`], [`StoreError::PreconditionFailed`]; then nothing is removed.
@@ -132,13 +132,8 @@ impl Objects {
 /// What was deleted, and the files to be removed.
 pub(crate) type Deleted = (Deletion, Option<String>);
 
-/// Removes a version for good.
-pub(crate) fn delete_version(
-    tx: &Connection,
-    bucket: BucketRow,
-    key: &str,
-    row: Row,
-) -> Result<Deleted, StoreError> {
+/// Removes a version permanently.
+pub(crate) fn delete_version(tx: &Connection, bucket: BucketRow, key: &str, row: Row) -> Result<Deleted, StoreError> {
     remove_row(tx, bucket, key, &row)?;
     let is_marker = row.file.is_none();
     // It was asked for by an id.

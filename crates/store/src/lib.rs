@@ -64,14 +64,14 @@ mod telemetry;
 mod telemetry_schema;
 mod trials;
 mod unsynced;
+mod verify;
+mod verify_logs;
 mod version;
 mod version_expiry;
 mod version_listing;
 mod version_rows;
 #[cfg(test)]
 mod version_tests;
-mod verify;
-mod verify_logs;
 mod warm_pools;
 mod write_behind;
 

@@ -146,8 +146,7 @@ impl<'a> Check<'a> {
 
     fn run(&self, report: &mut Report, progress: &mut dyn FnMut(Step<'_>)) -> Result<(), StoreError> {
         let versions = if self.format >= FORMAT_WITH_VERSIONS { "count(file) FROM version" } else { "0" };
-        let count =
-            format!("SELECT (SELECT count(*) FROM object) + (SELECT {versions}) + (SELECT count(*) FROM part)");
+        let count = format!("SELECT (SELECT count(*) FROM object) + (SELECT {versions}) + (SELECT count(*) FROM part)");
         let of = self.index.query_row(&count, [], |row| row.get(0))?;
         let mut after = (String::new(), String::new());
         loop {
@@ -172,12 +171,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    fn versions(
-        &self,
-        of: u64,
-        report: &mut Report,
-        progress: &mut dyn FnMut(Step<'_>),
-    ) -> Result<(), StoreError> {
+    fn versions(&self, of: u64, report: &mut Report, progress: &mut dyn FnMut(Step<'_>)) -> Result<(), StoreError> {
         let sql = format!(
             "SELECT {VERSIONED_COLUMNS}, name, place FROM version JOIN bucket ON bucket.id = bucket WHERE file IS NOT \
              NULL AND (name, key, place) > (?, ?, ?) ORDER BY name, key, place LIMIT ?"
@@ -233,6 +227,7 @@ impl<'a> Check<'a> {
                 etag: row.get(6)?,
                 modified_ms: row.get(7)?,
                 attributes: crate::Attributes::default(),
+                version: crate::Version::default(),
                 key,
             };
             let place = row.get::<_, Option<String>>(8)?.zip(row.get(9)?).map(|(file, slot)| Place { file, slot });

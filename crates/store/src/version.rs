@@ -46,8 +46,7 @@ impl Version {
 
     /// Whether a version can have this id.
     pub fn is_id(text: &str) -> bool {
-        text == NULL
-            || text.len() == ID_LETTERS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        text == NULL || text.len() == ID_LETTERS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     }
 }
 
@@ -92,7 +91,7 @@ pub(crate) fn id_at(place: i64, random: &str) -> String {
     format!("{time:0TIME_LETTERS$x}{}", &random[..ID_LETTERS - TIME_LETTERS])
 }
 
-/// The place of the version with this id; `None`: the id does not say.
+/// The place of the version with this id; `None`: the id does not have it.
 pub(crate) fn place_of(id: &str) -> Option<i64> {
     let time = id.get(..TIME_LETTERS).filter(|_| Version::is_id(id))?;
     i64::from_str_radix(time, 16).ok().map(|time| -time)

@@ -39,7 +39,7 @@ pub enum Expired {
         /// Which object it was.
         id: String,
     },
-    /// One that is not current any more: it goes for good.
+    /// One that is not current any more: it is removed permanently.
     Noncurrent(VersionPlace),
     /// A delete marker that hides nothing: it goes.
     Marker(VersionPlace),

@@ -71,8 +71,7 @@ impl Objects {
                 let sql = format!("SELECT {VERSIONED_COLUMNS} FROM object WHERE bucket = ? AND key = ?");
                 let mut select = connection.prepare_cached(&sql)?;
                 let at = params![row.id, key];
-                let found =
-                    select.query_row(at, |found| Ok(versioned_object_of(found, row.versioning))).optional()?;
+                let found = select.query_row(at, |found| Ok(versioned_object_of(found, row.versioning))).optional()?;
                 if let Some(found) = found {
                     return found;
                 }
@@ -146,9 +145,9 @@ impl Objects {
         self.index.read(|connection| {
             let bucket = bucket_row(connection, bucket)?;
             let mut select = connection.prepare_cached(&format!("{} LIMIT ?4", all_versions()))?;
-            let rows = select.query_map(params![bucket.id, after.0, after.1, max], |row| {
-                Ok(version_of(row, bucket.versioning))
-            })?;
+            let max = i64::try_from(max).unwrap_or(i64::MAX);
+            let rows = select
+                .query_map(params![bucket.id, after.0, after.1, max], |row| Ok(version_of(row, bucket.versioning)))?;
             rows.map(|row| row?).collect()
         })
     }

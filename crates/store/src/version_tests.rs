@@ -6,8 +6,8 @@ use std::fs;
 use rusqlite::Connection;
 
 use crate::{
-    Attributes, DataDir, DeleteCondition, Deletion, ObjectMeta, Objects, PutCondition, StoreError, Version, VersionMeta,
-    Versioning, contents_of, verify,
+    Attributes, DataDir, DeleteCondition, Deletion, ObjectMeta, Objects, PutCondition, StoreError, Version,
+    VersionMeta, Versioning, contents_of, verify,
 };
 
 fn open(dir: &DataDir) -> Objects {
@@ -106,7 +106,8 @@ fn any_history_leaves_the_versions_that_s3_leaves() {
         assert_eq!(verify(temp.path(), &mut |_| {}).unwrap().damages, []);
         let bytes = models.values().flatten().filter_map(|(_, content)| Some(content.as_ref()?.len() as u64));
         assert_eq!(objects.stored_bytes("b", "").unwrap(), bytes.sum::<u64>());
-        let all: Vec<_> = models.into_iter().flat_map(|(key, model)| model.into_iter().map(move |it| (key, it))).collect();
+        let all: Vec<_> =
+            models.into_iter().flat_map(|(key, model)| model.into_iter().map(move |it| (key, it))).collect();
         for (left, (key, (version, _))) in (1..=all.len()).rev().zip(&all) {
             assert!(matches!(objects.delete_bucket("b"), Err(StoreError::BucketNotEmpty(_))), "{left} are left");
             assert!(delete(&objects, key, Some(version.id())).existed);
@@ -120,7 +121,10 @@ fn compare(objects: &Objects, models: &BTreeMap<&str, Model>, case: &str) {
     let expected: Vec<_> = models
         .iter()
         .flat_map(|(key, model)| {
-            model.iter().enumerate().map(move |(at, (version, content))| (*key, version.id(), content.is_some(), at == 0))
+            model
+                .iter()
+                .enumerate()
+                .map(move |(at, (version, content))| (*key, version.id(), content.is_some(), at == 0))
         })
         .collect();
     let found = listed(objects);

@@ -9,7 +9,8 @@ use std::path::Path;
 use rusqlite::Connection;
 use shoal_store::{
     Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, ResourceFilter, ResourceKind,
-    ResourceRow, ResourceSort, Rows, SqliteJournal, SqliteRows, StoreError, Summary, Telemetry, TrialFilter, Versioning,
+    ResourceRow, ResourceSort, Rows, SqliteJournal, SqliteRows, StoreError, Summary, Telemetry, TrialFilter,
+    Versioning,
 };
 
 /// Each database and its present format.
@@ -252,7 +253,8 @@ fn format_7_of_the_objects_is_read() {
         .iter()
         .map(|version| (version.key.as_str(), version.version.id(), version.noncurrent_ms, version.object.is_some()))
         .collect();
-    let ids = ["01a1fd26207f0123456789abcdef0123", "01a1fd26207e0123456789abcdef0123", "01a1fd2620800123456789abcdef0123"];
+    let ids =
+        ["01a1fd26207f0123456789abcdef0123", "01a1fd26207e0123456789abcdef0123", "01a1fd2620800123456789abcdef0123"];
     assert_eq!(
         listed,
         [
