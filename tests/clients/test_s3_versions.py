@@ -48,7 +48,7 @@ def headers(error):
 def test_versions_stay_until_they_are_removed(s3):
     name = bucket(s3, "kept")
     assert "VersionId" not in s3.put_object(Bucket=name, Key="k", Body=b"0")
-    bucket_versions = lambda: versions(s3, name, Prefix="k")  # noqa: E731
+    bucket_versions = lambda: versions(s3, name, Prefix="k")
     assert bucket_versions() == [("k", "null", True, False)]
     s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
     first, second = put(s3, name, "k", b"1", Tagging="n=1"), put(s3, name, "k", b"22")
@@ -116,9 +116,7 @@ def test_uploads_lists_and_conditions(s3):
     upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
     source = put(s3, name, "b", b"source")
     put(s3, name, "b", b"other")
-    part = s3.upload_part_copy(
-        **upload, PartNumber=1, CopySource={"Bucket": name, "Key": "b", "VersionId": source}
-    )
+    part = s3.upload_part_copy(**upload, PartNumber=1, CopySource={"Bucket": name, "Key": "b", "VersionId": source})
     assert part["CopySourceVersionId"] == source
     parts = {"Parts": [{"PartNumber": 1, "ETag": part["CopyPartResult"]["ETag"]}]}
     completed = s3.complete_multipart_upload(**upload, MultipartUpload=parts)
@@ -130,8 +128,12 @@ def test_uploads_lists_and_conditions(s3):
         put(s3, name, "b", b"x", IfMatch='"0"')
     put(s3, name, "b", b"x", IfMatch=etag)
     with refused("304", 304):
-        s3.head_object(Bucket=name, Key="b", VersionId=source, IfNoneMatch=s3.head_object(
-            Bucket=name, Key="b", VersionId=source)["ETag"])
+        s3.head_object(
+            Bucket=name,
+            Key="b",
+            VersionId=source,
+            IfNoneMatch=s3.head_object(Bucket=name, Key="b", VersionId=source)["ETag"],
+        )
     both = s3.delete_objects(Bucket=name, Delete={"Objects": [{"Key": "b"}, {"Key": "c"}]})["Deleted"]
     assert all(it["DeleteMarker"] and it["DeleteMarkerVersionId"] for it in both)
 
@@ -192,9 +194,7 @@ def test_lifecycle_configurations(s3):
         ({}, "InvalidRequest"),
     ]:
         with refused(code):
-            s3.put_bucket_lifecycle_configuration(
-                Bucket=name, LifecycleConfiguration={"Rules": [{**rule, **changed}]}
-            )
+            s3.put_bucket_lifecycle_configuration(Bucket=name, LifecycleConfiguration={"Rules": [{**rule, **changed}]})
     assert s3.get_bucket_lifecycle_configuration(Bucket=name)["Rules"] == rules
     s3.delete_bucket_lifecycle(Bucket=name)
     with refused("NoSuchLifecycleConfiguration", 404):
@@ -215,7 +215,7 @@ def test_what_is_due_goes(s3):
     s3.delete_object(Bucket=kept, Key="never")
     for name in (plain, kept):
         s3.put_bucket_lifecycle_configuration(Bucket=name, LifecycleConfiguration={"Rules": rules})
-    keys = lambda name: [it["Key"] for it in s3.list_objects_v2(Bucket=name)["Contents"]]  # noqa: E731
+    keys = lambda name: [it["Key"] for it in s3.list_objects_v2(Bucket=name)["Contents"]]
     assert eventually(lambda: keys(plain) == keys(kept) == ["new"], 30)
     assert versions(s3, plain) == [("new", "null", True, False)]
     found = [(key, is_latest, is_marker) for key, _, is_latest, is_marker in versions(s3, kept)]
