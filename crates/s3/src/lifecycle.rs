@@ -1,4 +1,5 @@
-//! Rules by which objects expire, and what follows from them at a time. Pure: the server performs it.
+//! Rules by which objects expire, and what follows from them at a time. Pure: the server performs
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -172,7 +173,8 @@ pub fn day_of(now_ms: u64) -> u64 {
     now_ms / DAY_MS
 }
 
-/// Decides about a bucket's versions, which it takes in the order of a list. Pages may end anywhere.
+/// Decides about a bucket's versions, which it takes in the order of a list. Pages may end
+/// anywhere.
 #[derive(Debug)]
 pub struct Judge {
     lifecycle: Lifecycle,

@@ -70,8 +70,8 @@ fn of_bucket(objects: &Objects, bucket: &str) -> Result<Option<Lifecycle>, Store
     objects.bucket_lifecycle(bucket)?.map(read).transpose()
 }
 
-/// The header `x-amz-expiration` of a current object. What is asked for is done, so an error here is
-/// the log's.
+/// The header `x-amz-expiration` of a current object. What is asked for is done, so an error is
+/// logged alone.
 pub(crate) fn expiration(objects: &Objects, bucket: &str, meta: &ObjectMeta) -> Option<String> {
     let lifecycle = known(objects, bucket)?;
     let (end, rule) = lifecycle.end_of(meta)?;

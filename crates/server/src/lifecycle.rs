@@ -1,6 +1,7 @@
-//! What expires by the rules of buckets (`shoal_s3::Judge` decides) is removed here. Everything that
-//! is counted in days is due at a midnight (UTC), so a bucket is walked once a day, and again when
-//! its rules change. Each batch is one transaction, and a walk that is cut short is begun again.
+//! What expires by the rules of buckets (`shoal_s3::Judge` decides) is removed here. Everything
+//! that is counted in days is due at a midnight (UTC), so a bucket is walked once a day, and again
+//! when its rules change. Each batch is one transaction, and a walk that is cut short is begun
+//! again.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

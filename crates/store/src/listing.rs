@@ -17,8 +17,8 @@ pub struct Listing {
 }
 
 impl Objects {
-    /// Bytes of all objects of a bucket whose keys start with `prefix`, in all their versions; none of
-    /// a bucket that does not exist.
+    /// Bytes of all objects of a bucket whose keys start with `prefix`, in all their versions; none
+    /// of a bucket that does not exist.
     ///
     /// # Errors
     /// The storage's.

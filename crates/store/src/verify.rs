@@ -38,8 +38,8 @@ const FORMAT_WITH_VERSIONS: i64 = 7;
 /// Something that is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// `s3://bucket/key`, with the id of an earlier version and the number of a part; a database's file name; or a log
-    /// stream.
+    /// `s3://bucket/key`, with the id for an earlier version and the number for a part of an upload;
+    /// a database's file name; or a log stream.
     pub name: String,
     /// What is wrong with it.
     pub detail: String,
@@ -173,33 +173,33 @@ impl<'a> Check<'a> {
 
     fn versions(&self, of: u64, report: &mut Report, progress: &mut dyn FnMut(Step<'_>)) -> Result<(), StoreError> {
         let sql = format!(
-            "SELECT {VERSIONED_COLUMNS}, name, place FROM version JOIN bucket ON bucket.id = bucket WHERE file IS NOT \
-             NULL AND (name, key, place) > (?, ?, ?) ORDER BY name, key, place LIMIT ?"
+            "SELECT {VERSIONED_COLUMNS}, name, bucket.id, place FROM version JOIN bucket ON bucket.id = bucket WHERE \
+             file IS NOT NULL AND (bucket, key, place) > (?, ?, ?) ORDER BY bucket, key, place LIMIT ?"
         );
-        let mut after = (String::new(), String::new(), i64::MIN);
+        let mut after = (i64::MIN, String::new(), i64::MIN);
         loop {
             let mut select = self.index.prepare_cached(&sql)?;
             let rows = select.query_map(params![after.0, after.1, after.2, PAGE], |row| {
-                Ok((row.get(7)?, row.get(8)?, versioned_object_of(row, Versioning::Enabled)))
+                Ok((row.get(7)?, row.get(8)?, row.get(9)?, versioned_object_of(row, Versioning::Enabled)))
             })?;
-            let page = rows.collect::<rusqlite::Result<Vec<(String, i64, _)>>>()?;
+            let page = rows.collect::<rusqlite::Result<Vec<(String, i64, i64, _)>>>()?;
             if page.is_empty() {
                 return Ok(());
             }
-            for (bucket, place, meta) in page {
+            for (name, bucket, place, meta) in page {
                 let meta = meta?;
-                let name = format!("s3://{bucket}/{}?versionId={}", meta.key, meta.version.id());
-                self.check(&name, &meta, None, report, || self.is_present_version(&meta))?;
+                let name = format!("s3://{name}/{}?versionId={}", meta.key, meta.version.id());
+                self.check(&name, &meta, None, report, || self.is_present_version(bucket, &meta))?;
                 progress(Step::Objects { done: report.objects, of, bytes: report.bytes });
                 after = (bucket, meta.key, place);
             }
         }
     }
 
-    fn is_present_version(&self, meta: &ObjectMeta) -> Result<bool, StoreError> {
-        let sql = "SELECT 1 FROM version WHERE key = ?1 AND file = ?2 UNION ALL SELECT 1 FROM object WHERE key = ?1 AND \
-                   file = ?2";
-        Ok(self.index.prepare_cached(sql)?.exists(params![meta.key, meta.id])?)
+    fn is_present_version(&self, bucket: i64, meta: &ObjectMeta) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM version WHERE bucket = ?1 AND key = ?2 AND file = ?3 UNION ALL SELECT 1 FROM object \
+                   WHERE bucket = ?1 AND key = ?2 AND file = ?3";
+        Ok(self.index.prepare_cached(sql)?.exists(params![bucket, meta.key, meta.id])?)
     }
 
     fn objects_after(&self, bucket: &str, key: &str) -> Result<Vec<(String, ObjectMeta)>, StoreError> {

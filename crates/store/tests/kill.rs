@@ -249,7 +249,8 @@ fn check(path: &Path, acknowledged: &Acknowledged) {
     assert!(segments as u64 >= seq / 100, "{segments} segments after {seq} reports");
 }
 
-/// The newest versions are there, those before them went with their files; returns how many are left.
+/// The newest versions are there, those before them went with their files; returns how many are
+/// left.
 fn check_versions(objects: &Objects, acknowledged: &Acknowledged) -> usize {
     if objects.bucket("kept").unwrap().is_none() {
         return 0;
