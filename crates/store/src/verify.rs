@@ -38,8 +38,8 @@ const FORMAT_WITH_VERSIONS: i64 = 7;
 /// Something that is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// `s3://bucket/key`, with the id for an earlier version and the number for a part of an upload;
-    /// a database's file name; or a log stream.
+    /// `s3://bucket/key`, with the id for an earlier version and the number for a part of an
+    /// upload; a database's file name; or a log stream.
     pub name: String,
     /// What is wrong with it.
     pub detail: String,
