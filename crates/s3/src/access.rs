@@ -166,6 +166,13 @@ impl Scope {
     }
 }
 
+impl Scope {
+    /// A job's program removes no version permanently: what it deletes by mistake is still there.
+    fn permits_version(&self, operation: &str, is_version: bool) -> bool {
+        !(is_version && operation == "DeleteObject" && matches!(self, Self::Job { .. }))
+    }
+}
+
 fn covers(prefixes: &[(String, String)], bucket: &str, key: &str) -> bool {
     prefixes.iter().any(|(allowed, prefix)| allowed == bucket && key.starts_with(prefix.as_str()))
 }
@@ -240,10 +247,12 @@ impl S3Access for ScopedAccess {
             report(Verified { access_key_id: &access_key_id, session_token, scope: &scope, operation, place });
         }
         let guard = self.guard(scope, self.keys.caller(&access_key_id, token.as_deref()), cx.s3_path()).await?;
-        let by_key = guard.scope.permits(cx.s3_op().name(), cx.s3_path());
+        let query = cx.uri().query().map(str::to_owned);
+        let by_key = guard.scope.permits(cx.s3_op().name(), cx.s3_path())
+            && guard.scope.permits_version(cx.s3_op().name(), names_version(query.as_deref()));
         // Each of the objects that are deleted together is looked at, below.
         let is_decided_later = cx.s3_op().name() == "DeleteObjects";
-        if !is_decided_later && !guard.permits(by_key, &deed(cx.s3_op().name(), cx.s3_path(), cx.uri().query())) {
+        if !is_decided_later && !guard.permits(by_key, &deed(cx.s3_op().name(), cx.s3_path(), query.as_deref())) {
             return Err(denied());
         }
         if STORES.contains(&cx.s3_op().name())
@@ -259,7 +268,6 @@ impl S3Access for ScopedAccess {
         if let Some(bucket) = bucket {
             self.backend.check_bucket(&bucket).await?;
         }
-        let query = cx.uri().query().map(str::to_owned);
         refusals::check(cx.s3_op().name(), cx.method(), cx.headers(), query.as_deref())?;
         if self.backend.options.strict {
             refusals::refuse_without_effect(cx.headers())?;
@@ -292,8 +300,10 @@ impl S3Access for ScopedAccess {
     async fn delete_objects(&self, req: &mut S3Request<DeleteObjectsInput>) -> S3Result<()> {
         let (guard, bucket) = (guard(req)?, &req.input.bucket);
         allow(req.input.delete.objects.iter().all(|object| {
-            let by_key = guard.scope.may_write(bucket, &object.key);
-            guard.permits(by_key, &of_object("DeleteObject", bucket, &object.key))
+            let is_version = object.version_id.is_some();
+            let by_key =
+                guard.scope.may_write(bucket, &object.key) && guard.scope.permits_version("DeleteObject", is_version);
+            guard.permits(by_key, &of_object("DeleteObject", bucket, &object.key, is_version))
         }))
     }
 
@@ -322,10 +332,10 @@ impl ScopedAccess {
     }
 
     async fn may_copy_from(&self, guard: &Guard, source: &CopySource) -> S3Result<()> {
-        let CopySource::Bucket { bucket, key, .. } = source else { return Err(denied()) };
+        let CopySource::Bucket { bucket, key, version_id } = source else { return Err(denied()) };
         let policy = self.policy(bucket.to_string()).await?;
         let by_key = guard.scope.may_read(bucket, key);
-        allow(guard.permits_by(policy.as_deref(), by_key, &of_object("GetObject", bucket, key)))
+        allow(guard.permits_by(policy.as_deref(), by_key, &of_object("GetObject", bucket, key, version_id.is_some())))
     }
 }
 
@@ -334,7 +344,7 @@ fn deed(operation: &str, path: &S3Path, query: Option<&str>) -> Deed {
     let action = guard::action(operation);
     match path {
         S3Path::Root => Deed { action, resource: "*".to_owned(), prefix: None },
-        S3Path::Object { bucket, key } => of_object(operation, bucket, key),
+        S3Path::Object { bucket, key } => of_object(operation, bucket, key, names_version(query)),
         S3Path::Bucket { bucket } => {
             let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
             let given = pairs.into_iter().find(|(name, _)| *name == "prefix").and_then(|(_, it)| percent::decode(it));
@@ -344,8 +354,14 @@ fn deed(operation: &str, path: &S3Path, query: Option<&str>) -> Deed {
     }
 }
 
-fn of_object(operation: &str, bucket: &str, key: &str) -> Deed {
-    Deed { action: guard::action(operation), resource: guard::arn(bucket, Some(key)), prefix: None }
+fn of_object(operation: &str, bucket: &str, key: &str, is_version: bool) -> Deed {
+    let action = if is_version { guard::version_action(operation) } else { guard::action(operation) };
+    Deed { action, resource: guard::arn(bucket, Some(key)), prefix: None }
+}
+
+/// Whether a request names a version.
+fn names_version(query: Option<&str>) -> bool {
+    query.unwrap_or_default().split('&').any(|pair| pair.starts_with("versionId="))
 }
 
 fn lists(guard: &Guard, bucket: &str, prefix: &str, operation: &str) -> bool {
@@ -408,6 +424,15 @@ mod tests {
             assert_eq!(scope.permits(operation, &path), expected, "{operation} {path:?}");
             assert!(Scope::All.permits(operation, &path));
         }
+    }
+
+    #[test]
+    fn a_job_removes_no_version() {
+        let scope = Scope::Job { read: Vec::new(), write: vec![("ckpt".to_owned(), String::new())] };
+        let user = Scope::Key { read: None, write: Vec::new() };
+        assert!(!scope.permits_version("DeleteObject", names_version(Some("x-id=DeleteObject&versionId=1"))));
+        assert!(scope.permits_version("DeleteObject", names_version(Some("x-id=DeleteObject"))));
+        assert!(scope.permits_version("GetObject", true) && user.permits_version("DeleteObject", true));
     }
 
     /// All operations that change something, and some that read.

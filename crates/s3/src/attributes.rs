@@ -69,6 +69,7 @@ pub(crate) fn describe(meta: &ObjectMeta, with_checksums: bool) -> HeadObjectOut
         metadata: Some(meta.attributes.user.clone().into_iter().collect()).filter(|user: &Metadata| !user.is_empty()),
         server_side_encryption: Some(at_rest()),
         storage_class: storage_class::other(&meta.attributes),
+        version_id: meta.version.shown().map(str::to_owned),
         ..HeadObjectOutput::default()
     }
 }
@@ -91,6 +92,7 @@ pub(crate) fn for_download(head: HeadObjectOutput, meta: &ObjectMeta) -> GetObje
         content_range: head.content_range,
         content_type: head.content_type,
         e_tag: head.e_tag,
+        expiration: head.expiration,
         expires: head.expires,
         last_modified: head.last_modified,
         metadata: head.metadata,
@@ -98,6 +100,7 @@ pub(crate) fn for_download(head: HeadObjectOutput, meta: &ObjectMeta) -> GetObje
         server_side_encryption: head.server_side_encryption,
         storage_class: head.storage_class,
         tag_count: tag_count(meta),
+        version_id: head.version_id,
         ..GetObjectOutput::default()
     }
 }

@@ -46,9 +46,9 @@ impl Backend {
     }
 
     /// # Errors
-    /// `NoSuchBucket`, `NoSuchKey`.
-    pub(crate) async fn object(&self, bucket: String, key: String) -> S3Result<ObjectMeta> {
+    /// `NoSuchBucket`, `NoSuchKey`, `NoSuchVersion`; `MethodNotAllowed` of a delete marker.
+    pub(crate) async fn object(&self, bucket: String, key: String, version: Option<String>) -> S3Result<ObjectMeta> {
         let objects = Arc::clone(&self.objects);
-        blocking(move || objects.get(&bucket, &key)?.ok_or(StoreError::NoSuchKey { bucket, key })).await
+        blocking(move || objects.version(&bucket, &key, version.as_deref())).await
     }
 }

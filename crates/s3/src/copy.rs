@@ -9,16 +9,16 @@ use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, ETag, ETagCondition,
     MetadataDirective, Range, TaggingDirective, UploadPartCopyInput, UploadPartCopyOutput,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
-use shoal_store::{Attributes, StoreError};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
+use shoal_store::{Attributes, StoreError, Version};
 
 use crate::attributes;
 use crate::backend::Backend;
 use crate::checksums::{self, object_with_checksums, part_with_checksums};
 use crate::conditions::{Conditions, put_condition};
 use crate::errors::blocking;
+use crate::lifecycle_settings;
 use crate::multipart;
-use crate::refusals;
 use crate::storage_class;
 
 /// Bytes read at a time.
@@ -33,8 +33,9 @@ pub(crate) async fn copy_object(
     backend.check_owner(input.expected_source_bucket_owner.as_deref())?;
     let condition = put_condition(condition(&headers, &IF_MATCH)?, condition(&headers, &IF_NONE_MATCH)?)?;
     let server_side_encryption = attributes::encryption(input.server_side_encryption)?;
-    let (source_bucket, source_key) = source_of(input.copy_source)?;
-    let source = backend.object(source_bucket.clone(), source_key.clone()).await?;
+    let (source_bucket, source_key, version) = source_of(input.copy_source)?;
+    let names_version = version.is_some();
+    let source = backend.object(source_bucket.clone(), source_key.clone(), version).await.map_err(of_source)?;
     let conditions = Conditions {
         if_match: input.copy_source_if_match,
         if_none_match: input.copy_source_if_none_match,
@@ -43,8 +44,9 @@ pub(crate) async fn copy_object(
     };
     conditions.check_copy(&source)?;
     let replace = input.metadata_directive.is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
+    let is_earlier = names_version && source.version != Version::Only;
     // Tags alone are no reason: they have an operation of their own.
-    if !replace && (&source_bucket, &source_key) == (&input.bucket, &input.key) {
+    if !replace && !is_earlier && (&source_bucket, &source_key) == (&input.bucket, &input.key) {
         return Err(s3_error!(
             InvalidRequest,
             "This copy request is illegal because it is trying to copy an object to itself without changing the \
@@ -68,7 +70,8 @@ pub(crate) async fn copy_object(
     let asked = asked.filter(|name| attributes.checksums.get(name).is_none_or(|sum| sum.contains('-')));
     let objects = Arc::clone(&backend.objects);
     let (bucket, key) = (input.bucket, input.key);
-    let meta = blocking(move || {
+    let copied = source.version.clone();
+    let made = blocking(move || {
         let mut attributes = attributes;
         if let Some(algorithm) = asked {
             let mut hasher = checksums::hasher_of(Some(&algorithm));
@@ -80,9 +83,11 @@ pub(crate) async fn copy_object(
             read.map_err(|error| StoreError::Io { what: "read", path: objects.path(&source), source: error })?;
             attributes.checksums = checksums::from_dto(hasher.finalize());
         }
-        objects.copy((&source_bucket, &source), &bucket, &key, &attributes, &condition)
+        let meta = objects.copy((&source_bucket, &source), &bucket, &key, &attributes, &condition)?;
+        let expiration = lifecycle_settings::expiration(&objects, &bucket, &meta);
+        Ok((meta, expiration))
     });
-    let meta = meta.await?;
+    let (meta, expiration) = made.await?;
     Ok(S3Response::new(CopyObjectOutput {
         copy_object_result: Some(object_with_checksums!(
             &meta.attributes.checksums,
@@ -91,6 +96,9 @@ pub(crate) async fn copy_object(
                 last_modified: Some(attributes::timestamp(meta.modified_ms)),
             }
         )),
+        copy_source_version_id: copied.shown().map(str::to_owned),
+        expiration,
+        version_id: meta.version.shown().map(str::to_owned),
         server_side_encryption,
         ssekms_key_id: input.ssekms_key_id,
         ..CopyObjectOutput::default()
@@ -105,9 +113,11 @@ pub(crate) async fn upload_part_copy(
     backend.check_owner(input.expected_source_bucket_owner.as_deref())?;
     let number = multipart::part_number(input.part_number)?;
     let upload = multipart::check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
-    let (bucket, key) = source_of(input.copy_source)?;
+    let (bucket, key, version) = source_of(input.copy_source)?;
     let objects = Arc::clone(&backend.objects);
-    let (source, mut file) = blocking(move || objects.read(&bucket, &key)).await?;
+    let opened = blocking(move || objects.read_version(&bucket, &key, version.as_deref())).await;
+    let (source, mut file) = opened.map_err(of_source)?;
+    let copied = source.version.clone();
     let conditions = Conditions {
         if_match: input.copy_source_if_match,
         if_none_match: input.copy_source_if_none_match,
@@ -152,6 +162,7 @@ pub(crate) async fn upload_part_copy(
                 last_modified: Some(attributes::timestamp(part.modified_ms)),
             }
         )),
+        copy_source_version_id: copied.shown().map(str::to_owned),
         ..UploadPartCopyOutput::default()
     }))
 }
@@ -173,14 +184,23 @@ fn each_piece(from: &mut impl Read, mut take: impl FnMut(&[u8]) -> io::Result<()
     }
 }
 
-fn source_of(source: CopySource) -> S3Result<(String, String)> {
+/// Bucket, key and version.
+fn source_of(source: CopySource) -> S3Result<(String, String, Option<String>)> {
     match source {
-        CopySource::Bucket { bucket, key, version_id } => {
-            refusals::version_of(version_id.as_deref())?;
-            Ok((bucket.into(), key.into()))
-        }
+        CopySource::Bucket { bucket, key, version_id } => Ok((bucket.into(), key.into(), version_id.map(String::from))),
         CopySource::AccessPoint { .. } | CopySource::Outpost { .. } => {
             Err(s3_error!(NotImplemented, "Only `<bucket>/<key>` is supported as the source of a copy."))
         }
+    }
+}
+
+/// A delete marker has nothing to copy.
+fn of_source(error: S3Error) -> S3Error {
+    match error.code() {
+        S3ErrorCode::MethodNotAllowed => s3_error!(
+            InvalidRequest,
+            "The source of a copy request may not specifically refer to a delete marker by version id."
+        ),
+        _ => error,
     }
 }

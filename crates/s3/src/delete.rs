@@ -1,4 +1,4 @@
-//! Removing objects. What does not exist counts as removed, as in S3.
+//! Removing objects and versions of them. What does not exist counts as removed, as in S3.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use s3s::dto::{
     Error, ObjectIdentifier, Timestamp, TimestampFormat,
 };
 use s3s::{S3Response, S3Result, s3_error};
-use shoal_store::{DeleteCondition, Objects};
+use shoal_store::{DeleteCondition, Deletion, Objects};
 
 use crate::backend::Backend;
 use crate::errors::{blocking, from_store};
@@ -30,9 +30,16 @@ pub(crate) async fn delete_object(
         size: input.if_match_size.map(size_of).transpose()?,
         modified_s: input.if_match_last_modified_time.as_ref().map(seconds_of),
     };
+    let version = input.version_id;
+    refusals::version_of(version.as_deref())?;
     let objects = Arc::clone(&backend.objects);
-    blocking(move || objects.delete_if(&input.bucket, &input.key, &condition)).await?;
-    Ok(S3Response::new(DeleteObjectOutput::default()))
+    let deletion =
+        blocking(move || objects.delete_if(&input.bucket, &input.key, version.as_deref(), &condition)).await?;
+    Ok(S3Response::new(DeleteObjectOutput {
+        delete_marker: deletion.is_marker.then_some(true),
+        version_id: deletion.version.shown().map(str::to_owned),
+        ..DeleteObjectOutput::default()
+    }))
 }
 
 pub(crate) async fn delete_objects(
@@ -51,11 +58,13 @@ pub(crate) async fn delete_objects(
         for object in input.delete.objects {
             let done = delete_one(&objects, &input.bucket, &object);
             match done {
-                Ok(()) => {
+                Ok(deletion) => {
+                    let marker = deletion.version.shown().filter(|_| deletion.is_marker);
                     deleted.push(DeletedObject {
                         key: Some(object.key),
                         version_id: object.version_id,
-                        ..DeletedObject::default()
+                        delete_marker: deletion.is_marker.then_some(true),
+                        delete_marker_version_id: marker.map(str::to_owned),
                     });
                 }
                 Err(error) => {
@@ -79,7 +88,7 @@ pub(crate) async fn delete_objects(
     }))
 }
 
-fn delete_one(objects: &Objects, bucket: &str, object: &ObjectIdentifier) -> S3Result<()> {
+fn delete_one(objects: &Objects, bucket: &str, object: &ObjectIdentifier) -> S3Result<Deletion> {
     if object.key.len() > LONGEST_KEY {
         return Err(s3_error!(KeyTooLongError, "Your key is too long"));
     }
@@ -90,7 +99,7 @@ fn delete_one(objects: &Objects, bucket: &str, object: &ObjectIdentifier) -> S3R
         size: object.size.map(size_of).transpose()?,
         modified_s: object.last_modified_time.as_ref().map(seconds_of),
     };
-    objects.delete_if(bucket, &object.key, &condition).map(drop).map_err(from_store)
+    objects.delete_if(bucket, &object.key, object.version_id.as_deref(), &condition).map_err(from_store)
 }
 
 fn size_of(size: i64) -> S3Result<u64> {

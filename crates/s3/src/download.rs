@@ -19,6 +19,7 @@ use crate::backend::Backend;
 use crate::checksums;
 use crate::conditions::Conditions;
 use crate::errors::{self, blocking};
+use crate::lifecycle_settings;
 use crate::multipart;
 use crate::storage_class;
 
@@ -30,7 +31,13 @@ const LARGEST_PAGE: i32 = 1000;
 
 pub(crate) async fn head_object(backend: &Backend, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
-    let meta = backend.object(input.bucket, input.key).await?;
+    let (objects, is_current) = (Arc::clone(&backend.objects), input.version_id.is_none());
+    let (meta, expiration) = blocking(move || {
+        let meta = objects.version(&input.bucket, &input.key, input.version_id.as_deref())?;
+        let expiration = is_current.then(|| lifecycle_settings::expiration(&objects, &input.bucket, &meta)).flatten();
+        Ok((meta, expiration))
+    })
+    .await?;
     let conditions = Conditions {
         if_match: input.if_match,
         if_none_match: input.if_none_match,
@@ -41,6 +48,7 @@ pub(crate) async fn head_object(backend: &Backend, input: HeadObjectInput) -> S3
     let wanted = Wanted::of(input.range, input.part_number)?;
     let mut head = attributes::describe(&meta, wants_checksums(input.checksum_mode.as_ref(), wanted));
     select(&mut head, &meta, wanted)?;
+    head.expiration = expiration;
     let mut response = S3Response::new(head);
     if let Some(count) = attributes::tag_count(&meta) {
         response.headers.insert("x-amz-tagging-count", count.into());
@@ -51,10 +59,13 @@ pub(crate) async fn head_object(backend: &Backend, input: HeadObjectInput) -> S3
 pub(crate) async fn get_object(backend: &Backend, input: GetObjectInput) -> S3Result<S3Response<GetObjectOutput>> {
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let objects = Arc::clone(&backend.objects);
-    let (reader, content) = blocking(move || {
-        let reader = objects.reader(&input.bucket, &input.key)?;
+    let is_current = input.version_id.is_none();
+    let (reader, content, expiration) = blocking(move || {
+        let reader = objects.version_reader(&input.bucket, &input.key, input.version_id.as_deref())?;
         let content = if reader.meta.size <= SMALL { Some(reader.read_all()?) } else { None };
-        Ok((reader, content))
+        let expiration =
+            is_current.then(|| lifecycle_settings::expiration(&objects, &input.bucket, &reader.meta)).flatten();
+        Ok((reader, content, expiration))
     })
     .await?;
     let meta = &reader.meta;
@@ -68,6 +79,7 @@ pub(crate) async fn get_object(backend: &Backend, input: GetObjectInput) -> S3Re
     let wanted = Wanted::of(input.range, input.part_number)?;
     let mut head = attributes::describe(meta, wants_checksums(input.checksum_mode.as_ref(), wanted));
     let range = select(&mut head, meta, wanted)?;
+    head.expiration = expiration;
     let output = attributes::for_download(head, meta);
     let body = match content {
         Some(content) => {
@@ -84,7 +96,7 @@ pub(crate) async fn get_object_attributes(
     input: GetObjectAttributesInput,
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
-    let meta = backend.object(input.bucket, input.key).await?;
+    let meta = backend.object(input.bucket, input.key, input.version_id).await?;
     // Some clients send a header each, others one with all.
     let asked = |name: &str| {
         input.object_attributes.iter().flat_map(|all| all.as_str().split(',')).any(|one| one.trim() == name)
@@ -101,6 +113,7 @@ pub(crate) async fn get_object_attributes(
         object_size: asked(ObjectAttributes::OBJECT_SIZE).then(|| attributes::signed(meta.size)),
         storage_class: asked(ObjectAttributes::STORAGE_CLASS)
             .then(|| StorageClass::from(storage_class::of(&meta.attributes))),
+        version_id: meta.version.shown().map(str::to_owned),
         ..GetObjectAttributesOutput::default()
     }))
 }

@@ -1,8 +1,11 @@
 //! The store's errors as S3's.
 
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use s3s::dto::TimestampFormat;
 use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError};
 use shoal_store::StoreError;
+
+use crate::attributes;
 
 /// Runs the store's synchronous code where it may block.
 pub(crate) async fn blocking<T: Send + 'static>(
@@ -23,10 +26,17 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
     let (code, message) = match &error {
         StoreError::NoSuchBucket(_) => (S3ErrorCode::NoSuchBucket, "The specified bucket does not exist".to_owned()),
         StoreError::NoSuchKey { .. } => (S3ErrorCode::NoSuchKey, "The specified key does not exist.".to_owned()),
+        StoreError::NoSuchVersion { .. } => {
+            (S3ErrorCode::NoSuchVersion, "The specified version does not exist.".to_owned())
+        }
+        StoreError::DeleteMarker { version, modified_ms, is_named, .. } => {
+            return delete_marker(version, *modified_ms, *is_named);
+        }
         StoreError::BucketExists(_) => (S3ErrorCode::BucketAlreadyOwnedByYou, "You already own this \
                                                                                bucket.".to_owned()),
         StoreError::BucketNotEmpty(_) => (S3ErrorCode::BucketNotEmpty, "The bucket you tried to delete is not \
-                                                                        empty".to_owned()),
+                                                                        empty. You must delete all versions in the \
+                                                                        bucket.".to_owned()),
         StoreError::NoSuchUpload(_) => (
             S3ErrorCode::NoSuchUpload,
             "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or \
@@ -50,6 +60,27 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
     let mut translated = S3Error::with_message(code, message);
     translated.set_source(Box::new(error));
     translated
+}
+
+/// What stands in an object's place: as if there were none, unless it is asked for by its own id.
+fn delete_marker(version: &str, modified_ms: u64, is_named: bool) -> S3Error {
+    let mut error = match is_named {
+        false => S3Error::with_message(S3ErrorCode::NoSuchKey, "The specified key does not exist."),
+        true => S3Error::with_message(
+            S3ErrorCode::MethodNotAllowed,
+            "The specified method is not allowed against this resource: the version is a delete marker.",
+        ),
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert("x-amz-delete-marker", HeaderValue::from_static("true"));
+    headers.extend(HeaderValue::from_str(version).map(|id| (HeaderName::from_static("x-amz-version-id"), id)));
+    let mut date = Vec::new();
+    if is_named && attributes::timestamp(modified_ms).format(TimestampFormat::HttpDate, &mut date).is_ok() {
+        headers.extend(HeaderValue::from_bytes(&date).map(|date| (http::header::LAST_MODIFIED, date)));
+        headers.insert(http::header::ALLOW, HeaderValue::from_static("DELETE"));
+    }
+    error.set_headers(headers);
+    error
 }
 
 /// The message for clients of an error of the server, whose log names the file and the cause.

@@ -64,9 +64,23 @@ pub(crate) fn action(operation: &str) -> String {
         "PutPublicAccessBlock" | "DeletePublicAccessBlock" => "PutBucketPublicAccessBlock",
         "DeleteBucketTagging" => "PutBucketTagging",
         "GetBucketLifecycleConfiguration" => "GetLifecycleConfiguration",
+        "PutBucketLifecycleConfiguration" | "DeleteBucketLifecycle" => "PutLifecycleConfiguration",
         other => other,
     };
     format!("s3:{name}")
+}
+
+/// The same of an operation on a version that its request names.
+pub(crate) fn version_action(operation: &str) -> String {
+    let action = action(operation);
+    match action.as_str() {
+        "s3:GetObject" | "s3:DeleteObject" => action + "Version",
+        "s3:GetObjectTagging" | "s3:PutObjectTagging" | "s3:DeleteObjectTagging" => {
+            action.replace("Tagging", "VersionTagging")
+        }
+        "s3:GetObjectAcl" => action.replace("Acl", "VersionAcl"),
+        _ => action,
+    }
 }
 
 /// What a bucket's owner can always do, so that no policy locks a bucket permanently.
@@ -150,6 +164,23 @@ mod tests {
          "Resource": "arn:aws:s3:::data/*"},
         {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": "arn:aws:s3:::data/secret/*"}]}"#;
     const NARROW: &str = r#"{"Statement": {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}}"#;
+
+    #[test]
+    fn what_names_a_version_has_an_action_of_its_own() {
+        for (operation, expected) in [
+            ("HeadObject", "s3:GetObjectVersion"),
+            ("GetObjectAttributes", "s3:GetObjectVersion"),
+            ("GetObjectTagging", "s3:GetObjectVersionTagging"),
+            ("PutObjectTagging", "s3:PutObjectVersionTagging"),
+            ("DeleteObjects", "s3:DeleteObjectVersion"),
+            ("GetObjectAcl", "s3:GetObjectVersionAcl"),
+            ("ListObjectVersions", "s3:ListBucketVersions"),
+            ("PutBucketVersioning", "s3:PutBucketVersioning"),
+            ("DeleteBucketLifecycle", "s3:PutLifecycleConfiguration"),
+        ] {
+            assert_eq!(version_action(operation), expected);
+        }
+    }
 
     #[test]
     fn a_key_a_buckets_policy_and_a_role_come_to_one_answer() {

@@ -53,7 +53,7 @@ pub(crate) fn in_xml(letter: char) -> bool {
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b'*');
 
-fn url_encode(text: &str) -> String {
+pub(crate) fn url_encode(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 

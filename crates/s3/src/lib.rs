@@ -2,8 +2,8 @@
 //! header, by URL and by chunk; SigV2 by URL), checks every operation against the key's scope, and
 //! streams objects both ways in bounded memory.
 //!
-//! It keeps no versions, locks or customers' keys: requests that ask for them are refused
-//! with a sentence (`refusals`). What is accepted without effect is in docs/accepted.md; answers
+//! It keeps no locks or customers' keys: requests that ask for them are refused with a sentence
+//! (`refusals`). What is accepted without effect is in docs/accepted.md; answers
 //! name it, or a strict front refuses it.
 
 mod access;
@@ -21,6 +21,9 @@ mod errors;
 mod front;
 mod guard;
 mod key_encoding;
+mod lifecycle;
+mod lifecycle_document;
+mod lifecycle_settings;
 mod list;
 mod list_uploads;
 mod multipart;
@@ -41,6 +44,7 @@ pub use backend::Options;
 pub use errors::{slow_down, tls_only};
 pub use front::S3Front;
 pub use guard::{PolicyCaller, bucket_decision};
+pub use lifecycle::{Judge, Lifecycle, day_of};
 pub use refusals::{NO_EFFECT, NoEffect};
 /// The body of a response; an [`http` body](https://docs.rs/http-body) of `Bytes`.
 pub use s3s::Body;

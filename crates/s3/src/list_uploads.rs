@@ -14,6 +14,7 @@ use crate::backend::Backend;
 use crate::checksums::part_with_checksums;
 use crate::errors::blocking;
 use crate::key_encoding::Encoding;
+use crate::lifecycle_settings;
 use crate::multipart::{LAST_PART, check_upload, named};
 use crate::storage_class;
 
@@ -24,7 +25,12 @@ pub(crate) async fn list_parts(backend: &Backend, input: ListPartsInput) -> S3Re
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let upload = check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
     let (objects, id) = (Arc::clone(&backend.objects), input.upload_id.clone());
-    let mut parts = blocking(move || objects.parts(&id)).await?;
+    let (mut parts, upload, abort) = blocking(move || {
+        let abort = lifecycle_settings::abort_of(&objects, &upload);
+        Ok((objects.parts(&id)?, upload, abort))
+    })
+    .await?;
+    let (abort_date, abort_rule_id) = abort.unzip();
     let after = input.part_number_marker.and_then(|marker| u32::try_from(marker).ok()).unwrap_or(0);
     parts.retain(|part| part.number > after);
     let (max_parts, most) = page_size(input.max_parts, "max-parts")?;
@@ -56,6 +62,8 @@ pub(crate) async fn list_parts(backend: &Backend, input: ListPartsInput) -> S3Re
         is_truncated: Some(more),
         checksum_algorithm,
         checksum_type,
+        abort_date,
+        abort_rule_id,
         initiator: Some(Initiator { display_name: None, id: Some(backend.options.account.clone()) }),
         owner: Some(owner(backend)),
         storage_class: Some(StorageClass::from(storage_class::of(&upload.attributes))),

@@ -9,13 +9,14 @@ use s3s::dto::{
     CreateMultipartUploadOutput,
 };
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
-use shoal_store::{ObjectMeta, PartMeta, StoreError, UploadChecksum, UploadMeta, uploaded_etag};
+use shoal_store::{ObjectMeta, Objects, PartMeta, StoreError, UploadChecksum, UploadMeta, uploaded_etag};
 
 use crate::attributes;
 use crate::backend::Backend;
 use crate::checksums::{self, object_with_checksums};
 use crate::conditions::put_condition;
 use crate::errors::{blocking, from_store};
+use crate::lifecycle_settings;
 
 /// S3's limit.
 pub(crate) const LAST_PART: i32 = 10_000;
@@ -53,11 +54,19 @@ pub(crate) async fn create_multipart_upload(
     let (algorithm, kind) = named(checksum.as_ref());
     let objects = Arc::clone(&backend.objects);
     let (bucket, key) = (input.bucket.clone(), input.key.clone());
-    let upload = blocking(move || objects.create_upload(&bucket, &key, &attributes, checksum.as_ref())).await?;
+    let (upload, abort) = blocking(move || {
+        let upload = objects.create_upload(&bucket, &key, &attributes, checksum.as_ref())?;
+        let abort = objects.upload(&upload).ok().and_then(|upload| lifecycle_settings::abort_of(&objects, &upload));
+        Ok((upload, abort))
+    })
+    .await?;
+    let (abort_date, abort_rule_id) = abort.unzip();
     Ok(S3Response::new(CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(upload),
+        abort_date,
+        abort_rule_id,
         checksum_algorithm: algorithm,
         checksum_type: kind,
         server_side_encryption,
@@ -88,11 +97,12 @@ pub(crate) async fn complete_multipart_upload(
             let (objects, place) = (Arc::clone(&backend.objects), (bucket.clone(), key.clone()));
             // The same parts in the same order have the same entity tag, and no other content has
             // it.
-            let there = blocking(move || objects.get(&place.0, &place.1)).await?;
-            match there.filter(|meta| uploaded_etag(&chosen).as_ref() == Some(&meta.etag)) {
-                Some(meta) => Ok(S3Response::new(completed(bucket, key, &meta))),
-                None => Err(error),
-            }
+            let there = blocking(move || {
+                let there = objects.get(&place.0, &place.1)?;
+                let there = there.filter(|meta| uploaded_etag(&chosen).as_ref() == Some(&meta.etag));
+                Ok(there.map(|meta| completed(&objects, bucket, key, &meta)))
+            });
+            there.await?.map(S3Response::new).ok_or(error)
         }
         answer => answer,
     }
@@ -148,14 +158,19 @@ async fn join(
     }
 
     let (objects, upload, checksums) = (Arc::clone(&backend.objects), input.upload_id, whole);
-    let meta = blocking(move || objects.complete_upload(&upload, &chosen, &checksums, &condition)).await?;
-    Ok(S3Response::new(completed(input.bucket, input.key, &meta)))
+    let answer = blocking(move || {
+        let meta = objects.complete_upload(&upload, &chosen, &checksums, &condition)?;
+        Ok(completed(&objects, input.bucket, input.key, &meta))
+    });
+    Ok(S3Response::new(answer.await?))
 }
 
-fn completed(bucket: String, key: String, meta: &ObjectMeta) -> CompleteMultipartUploadOutput {
+fn completed(objects: &Objects, bucket: String, key: String, meta: &ObjectMeta) -> CompleteMultipartUploadOutput {
     object_with_checksums!(
         &meta.attributes.checksums,
         CompleteMultipartUploadOutput {
+            expiration: lifecycle_settings::expiration(objects, &bucket, meta),
+            version_id: meta.version.shown().map(str::to_owned),
             location: Some(format!("/{bucket}/{key}")),
             bucket: Some(bucket),
             key: Some(key),

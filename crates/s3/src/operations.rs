@@ -4,7 +4,10 @@ use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
 use crate::backend::Backend;
-use crate::{buckets, copy, delete, download, list, list_uploads, multipart, settings, tags, upload, versions};
+use crate::{
+    buckets, copy, delete, download, lifecycle_settings, list, list_uploads, multipart, settings, tags, upload,
+    versions,
+};
 
 /// The operations on this backend.
 pub(crate) struct Operations(pub(crate) Backend);
@@ -265,7 +268,35 @@ impl S3 for Operations {
         &self,
         req: S3Request<GetBucketVersioningInput>,
     ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-        settings::get_bucket_versioning(&self.0, req.input).await
+        versions::get_bucket_versioning(&self.0, req.input).await
+    }
+
+    async fn put_bucket_versioning(
+        &self,
+        req: S3Request<PutBucketVersioningInput>,
+    ) -> S3Result<S3Response<PutBucketVersioningOutput>> {
+        versions::put_bucket_versioning(&self.0, req.input).await
+    }
+
+    async fn put_bucket_lifecycle_configuration(
+        &self,
+        req: S3Request<PutBucketLifecycleConfigurationInput>,
+    ) -> S3Result<S3Response<PutBucketLifecycleConfigurationOutput>> {
+        lifecycle_settings::put_bucket_lifecycle_configuration(&self.0, req.input).await
+    }
+
+    async fn get_bucket_lifecycle_configuration(
+        &self,
+        req: S3Request<GetBucketLifecycleConfigurationInput>,
+    ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
+        lifecycle_settings::get_bucket_lifecycle_configuration(&self.0, req.input).await
+    }
+
+    async fn delete_bucket_lifecycle(
+        &self,
+        req: S3Request<DeleteBucketLifecycleInput>,
+    ) -> S3Result<S3Response<DeleteBucketLifecycleOutput>> {
+        lifecycle_settings::delete_bucket_lifecycle(&self.0, req.input).await
     }
 
     async fn get_public_access_block(

@@ -4,23 +4,18 @@
 
 use http::{HeaderMap, Method, StatusCode};
 use s3s::{S3Error, S3ErrorCode, S3Result};
+use shoal_store::Version;
 
 use crate::percent;
 
-/// The id of the only version that an object has in a bucket without versioning.
-pub(crate) const ONLY_VERSION: &str = "null";
-
 /// Operations that configure what this server does not do.
-const OPERATIONS: [(&str, &str); 21] = [
+const OPERATIONS: [(&str, &str); 18] = [
     (
         "PutBucketCors",
         "Requests of browsers from other origins are not answered, so a CORS configuration would have no effect.",
     ),
     ("PutBucketWebsite", "Buckets are not served as web sites."),
-    ("PutBucketLifecycleConfiguration", "Objects do not expire by themselves: delete them."),
-    ("PutBucketLifecycle", "Objects do not expire by themselves: delete them."),
     ("PutBucketReplication", "Objects are not replicated: copy them."),
-    ("PutBucketVersioning", "Buckets keep one version of each object."),
     ("PutBucketNotificationConfiguration", "No events are sent for objects."),
     ("PutBucketLogging", "No access logs are written into buckets."),
     ("PutBucketAccelerateConfiguration", "There is no accelerated endpoint."),
@@ -45,18 +40,12 @@ pub(crate) fn is_refused_always(operation: &str) -> bool {
 }
 
 /// Configurations that a bucket never has: status, code and message are AWS's for one without.
-const ABSENT: [(&str, StatusCode, &str, &str); 5] = [
+const ABSENT: [(&str, StatusCode, &str, &str); 4] = [
     (
         "GetBucketWebsite",
         StatusCode::NOT_FOUND,
         "NoSuchWebsiteConfiguration",
         "The specified bucket does not have a website configuration",
-    ),
-    (
-        "GetBucketLifecycleConfiguration",
-        StatusCode::NOT_FOUND,
-        "NoSuchLifecycleConfiguration",
-        "The lifecycle configuration does not exist",
     ),
     (
         "GetBucketReplication",
@@ -88,7 +77,7 @@ const NO_KEYS: &str = "objects are stored as they are; encrypt the disk that has
 const NO_LOCKS: &str = "nothing is locked, so nothing has to be unlocked";
 
 /// All headers that are accepted without effect; docs/accepted.md shows them.
-pub const NO_EFFECT: [NoEffect; 9] = [
+pub const NO_EFFECT: [NoEffect; 10] = [
     NoEffect { header: "x-amz-server-side-encryption", usual: &["AES256"], why: NO_KEYS },
     NoEffect { header: "x-amz-server-side-encryption-aws-kms-key-id", usual: &[], why: NO_KEYS },
     NoEffect { header: "x-amz-server-side-encryption-context", usual: &[], why: NO_KEYS },
@@ -105,6 +94,11 @@ pub const NO_EFFECT: [NoEffect; 9] = [
         header: "x-amz-optional-object-attributes",
         usual: &[],
         why: "no object is archived, so none has a state of restoration",
+    },
+    NoEffect {
+        header: "x-amz-transition-default-minimum-object-size",
+        usual: &["all_storage_classes_128K"],
+        why: "rules of a lifecycle move no object to another storage class",
     },
 ];
 
@@ -155,10 +149,24 @@ pub(crate) fn check(operation: &str, method: &Method, headers: &HeaderMap, query
     headers.keys().try_for_each(|name| header(name.as_str(), headers, method))?;
     let named = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("versionId="));
     match named {
-        Some(version) => version_of(percent::decode(version).as_deref()),
         None => Ok(()),
+        Some("") => Err(invalid_argument("Version id cannot be the empty string")),
+        Some(version) if operation == "DeleteObject" => version_of(percent::decode(version).as_deref()),
+        Some(_) if OF_VERSIONS.contains(&operation) => Ok(()),
+        Some(_) => Err(invalid_argument("This operation does not accept a version-id.")),
     }
 }
+
+/// Operations that look for the version that a request names.
+const OF_VERSIONS: [&str; 7] = [
+    "GetObject",
+    "HeadObject",
+    "GetObjectAttributes",
+    "GetObjectAcl",
+    "GetObjectTagging",
+    "PutObjectTagging",
+    "DeleteObjectTagging",
+];
 
 fn header(name: &str, headers: &HeaderMap, method: &Method) -> S3Result<()> {
     let value = headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -192,15 +200,22 @@ fn header(name: &str, headers: &HeaderMap, method: &Method) -> S3Result<()> {
     }
 }
 
-/// Checks a version's id: objects have one version.
+/// Checks the id of a version that is to be removed: one that is gone counts as removed, and one
+/// that never was does not.
 ///
 /// # Errors
 /// `NoSuchVersion`.
 pub(crate) fn version_of(version: Option<&str>) -> S3Result<()> {
     match version {
-        None | Some(ONLY_VERSION | "") => Ok(()),
-        Some(_) => Err(S3Error::with_message(S3ErrorCode::NoSuchVersion, "The specified version does not exist.")),
+        Some(id) if !Version::is_id(id) => {
+            Err(S3Error::with_message(S3ErrorCode::NoSuchVersion, "The specified version does not exist."))
+        }
+        _ => Ok(()),
     }
+}
+
+fn invalid_argument(sentence: &'static str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::InvalidArgument, sentence)
 }
 
 fn not_implemented(sentence: &'static str) -> S3Error {
@@ -282,7 +297,10 @@ mod tests {
             ("PutBucketWebsite", "PUT", &[], "website", Some("NotImplemented")),
             ("GetBucketWebsite", "GET", &[], "website", Some("NoSuchWebsiteConfiguration")),
             ("GetObject", "GET", &[], "versionId=null", None),
-            ("GetObject", "GET", &[], "versionId=abc", Some("NoSuchVersion")),
+            ("GetObject", "GET", &[], "versionId=abc", None),
+            ("GetObject", "GET", &[], "versionId=", Some("InvalidArgument")),
+            ("PutObject", "PUT", &[], "versionId=null", Some("InvalidArgument")),
+            ("PutBucketVersioning", "PUT", &[], "versioning", None),
             ("DeleteObject", "DELETE", &[], "x-id=DeleteObject&versionId=n%75ll", None),
             ("DeleteObject", "DELETE", &[], "versionId=3%2F4", Some("NoSuchVersion")),
         ] {

@@ -8,7 +8,6 @@ use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
 use shoal_policy::Policy;
-use shoal_store::StoreError;
 
 use crate::attributes;
 use crate::backend::Backend;
@@ -148,14 +147,6 @@ pub(crate) async fn delete_bucket_encryption(
     Ok(S3Response::new(DeleteBucketEncryptionOutput::default()))
 }
 
-pub(crate) async fn get_bucket_versioning(
-    backend: &Backend,
-    input: GetBucketVersioningInput,
-) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
-    Ok(S3Response::new(GetBucketVersioningOutput::default()))
-}
-
 pub(crate) async fn put_public_access_block(
     backend: &Backend,
     input: PutPublicAccessBlockInput,
@@ -243,8 +234,7 @@ pub(crate) async fn get_object_acl(
     input: GetObjectAclInput,
 ) -> S3Result<S3Response<GetObjectAclOutput>> {
     check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
-    let (objects, bucket, key) = (Arc::clone(&backend.objects), input.bucket, input.key);
-    blocking(move || objects.get(&bucket, &key)?.ok_or(StoreError::NoSuchKey { bucket, key })).await?;
+    backend.object(input.bucket, input.key, input.version_id).await?;
     let (owner, grants) = owners_alone(backend);
     Ok(S3Response::new(GetObjectAclOutput { grants: Some(grants), owner: Some(owner), request_charged: None }))
 }

@@ -26,9 +26,10 @@ pub(crate) async fn get_object_tagging(
     input: GetObjectTaggingInput,
 ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
-    let tags = backend.object(input.bucket, input.key).await?.attributes.tags;
+    let meta = backend.object(input.bucket, input.key, input.version_id).await?;
+    let (tags, version) = (meta.attributes.tags, meta.version);
     let tag_set = tags.into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) }).collect();
-    Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id: None }))
+    Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id: version.shown().map(str::to_owned) }))
 }
 
 pub(crate) async fn put_object_tagging(
@@ -40,8 +41,9 @@ pub(crate) async fn put_object_tagging(
         input.tagging.tag_set.into_iter().map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default()));
     let tags = checked(pairs, MAX_OBJECT_TAGS)?;
     let objects = Arc::clone(&backend.objects);
-    blocking(move || objects.set_tags(&input.bucket, &input.key, &tags)).await?;
-    Ok(S3Response::new(PutObjectTaggingOutput::default()))
+    let version =
+        blocking(move || objects.set_tags(&input.bucket, &input.key, input.version_id.as_deref(), &tags)).await?;
+    Ok(S3Response::new(PutObjectTaggingOutput { version_id: version.shown().map(str::to_owned) }))
 }
 
 pub(crate) async fn delete_object_tagging(
@@ -50,8 +52,10 @@ pub(crate) async fn delete_object_tagging(
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let objects = Arc::clone(&backend.objects);
-    blocking(move || objects.set_tags(&input.bucket, &input.key, &BTreeMap::new())).await?;
-    Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
+    let none = BTreeMap::new();
+    let version =
+        blocking(move || objects.set_tags(&input.bucket, &input.key, input.version_id.as_deref(), &none)).await?;
+    Ok(S3Response::new(DeleteObjectTaggingOutput { version_id: version.shown().map(str::to_owned) }))
 }
 
 pub(crate) async fn get_bucket_tagging(
@@ -108,6 +112,11 @@ pub(crate) fn of_header(header: Option<&str>) -> S3Result<BTreeMap<String, Strin
         })
     });
     checked(pairs.collect::<S3Result<Vec<_>>>()?, MAX_OBJECT_TAGS)
+}
+
+/// Tags that an object can have.
+pub(crate) fn of_object(pairs: impl IntoIterator<Item = (String, String)>) -> S3Result<BTreeMap<String, String>> {
+    checked(pairs, MAX_OBJECT_TAGS)
 }
 
 fn checked(pairs: impl IntoIterator<Item = (String, String)>, most: usize) -> S3Result<BTreeMap<String, String>> {

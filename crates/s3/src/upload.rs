@@ -17,6 +17,7 @@ use crate::checksums::{Promise, object_with_checksums, part_with_checksums};
 use crate::chunked;
 use crate::conditions::put_condition;
 use crate::errors::{blocking, blocking_s3, from_body, from_store};
+use crate::lifecycle_settings;
 use crate::multipart;
 
 /// Pieces of a body that wait for the disk. hyper's are at most some hundred kilobytes each.
@@ -39,10 +40,12 @@ pub(crate) async fn put_object(
     let received =
         Received::of(open, input.body, Promise::of(&headers), trailing_headers, backend.check_bucket(&bucket)).await?;
     let objects = Arc::clone(&backend.objects);
-    let meta = blocking_s3(move || {
+    let (meta, expiration) = blocking_s3(move || {
         let (writer, checksums) = received.file(&objects)?;
         let attributes = Attributes { checksums, ..attributes };
-        objects.commit(writer, &bucket, &key, &attributes, &condition).map_err(from_store)
+        let meta = objects.commit(writer, &bucket, &key, &attributes, &condition).map_err(from_store)?;
+        let expiration = lifecycle_settings::expiration(&objects, &bucket, &meta);
+        Ok((meta, expiration))
     })
     .await?;
 
@@ -50,6 +53,8 @@ pub(crate) async fn put_object(
         &meta.attributes.checksums,
         PutObjectOutput {
             e_tag: Some(attributes::etag(&meta)),
+            expiration,
+            version_id: meta.version.shown().map(str::to_owned),
             server_side_encryption,
             ssekms_key_id: input.ssekms_key_id,
             ..PutObjectOutput::default()

@@ -110,6 +110,20 @@ def job_keys_open_only_the_job():
     with refused("403", 403):
         job.head_bucket(Bucket="private")
     assert exists("data", "job/x"), "a refused batch removes nothing"
+    # What a job deletes in a bucket with versions is still there.
+    s3.put_bucket_versioning(Bucket="data", VersioningConfiguration={"Status": "Enabled"})
+    version = job.put_object(Bucket="data", Key="job/kept", Body=b"kept")["VersionId"]
+    job.delete_object(Bucket="data", Key="job/kept")
+    named = {"Key": "job/kept", "VersionId": version}
+    for forbidden in [
+        lambda: job.delete_object(Bucket="data", **named),
+        lambda: job.delete_objects(Bucket="data", Delete={"Objects": [named]}),
+        lambda: job.put_bucket_versioning(Bucket="data", VersioningConfiguration={"Status": "Suspended"}),
+        lambda: job.delete_bucket_lifecycle(Bucket="data"),
+    ]:
+        with refused("AccessDenied", 403):
+            forbidden()
+    assert read("data", "job/kept", job, VersionId=version) == b"kept"
     for token in (None, "wrong"):
         with refused("InvalidToken", 400):
             read("data", "train/a", connect({**JOB, "aws_session_token": token}))

@@ -77,7 +77,12 @@ def refusals():
         (s3.put_object_acl, dict(Key="a", ACL="public-read"), "AccessControlListNotSupported"),
         (s3.put_bucket_acl, dict(ACL="public-read"), "AccessControlListNotSupported"),
         (s3.put_bucket_policy, dict(Policy="{}"), "MalformedPolicy"),
-        (s3.put_bucket_versioning, dict(VersioningConfiguration={"Status": "Enabled"}), "NotImplemented"),
+        (
+            s3.put_bucket_versioning,
+            dict(VersioningConfiguration={"Status": "Enabled", "MFADelete": "Enabled"}, MFA="1 2"),
+            "NotImplemented",
+        ),
+        (s3.put_bucket_versioning, dict(VersioningConfiguration={}), "IllegalVersioningConfigurationException"),
         (s3.put_bucket_website, dict(WebsiteConfiguration={"IndexDocument": {"Suffix": "i"}}), "NotImplemented"),
         (s3.get_bucket_website, {}, "NoSuchWebsiteConfiguration"),
         (s3.get_object_retention, dict(Key="a"), "InvalidRequest"),

@@ -47,6 +47,7 @@ mod key_ring;
 mod keys;
 mod launches;
 mod ledger;
+mod lifecycle;
 mod listeners;
 mod machines;
 mod memory;

@@ -53,6 +53,7 @@ use crate::{
     identity::Identity,
     idle_agents::IdleAgents,
     ledger::Ledger,
+    lifecycle,
     listeners::Listeners,
     machines::Machines,
     memory::Memory,
@@ -303,6 +304,7 @@ impl Server {
             Watcher { attempts: attempts.clone(), launcher: launcher.clone(), core: core.clone(), memory, silence };
         background.spawn(Arc::new(watcher).watch());
         background.spawn(elsewhere::watch(objects.clone()));
+        background.spawn(lifecycle::run(objects.clone()));
         background.spawn(looks.clone().expire());
         background.extend(listeners.renewal());
         background.spawn(retention::run(telemetry.clone(), options.telemetry));

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use crate::clock::now_ms;
 use crate::multipart::remove_upload;
-use crate::object_rows::{bucket_id, file_column, from_json, to_json};
-use crate::{Objects, StoreError};
+use crate::object_rows::{bucket_id, bucket_row, file_column, from_json, to_json};
+use crate::{Objects, StoreError, Versioning};
 
 /// A bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,14 +82,76 @@ impl Objects {
         })
     }
 
-    /// Removes an empty bucket and its unfinished uploads.
+    /// Whether a bucket keeps versions.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn versioning(&self, bucket: &str) -> Result<Versioning, StoreError> {
+        self.index.read(|connection| Ok(bucket_row(connection, bucket)?.versioning))
+    }
+
+    /// Has a bucket keep versions from now on, or no more. One that ever kept some has its earlier
+    /// ones still, and does not become [`Versioning::Never`] again.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn set_versioning(&self, bucket: &str, versioning: Versioning) -> Result<(), StoreError> {
+        self.index.write(|tx| {
+            let id = bucket_id(tx, bucket)?;
+            let update = "UPDATE bucket SET versioning = ?2 WHERE id = ?1 AND (versioning = 0 OR ?2 <> 0)";
+            tx.execute(update, params![id, versioning.column()])?;
+            Ok(())
+        })
+    }
+
+    /// The rules by which a bucket's objects expire, as they were set.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn bucket_lifecycle(&self, bucket: &str) -> Result<Option<String>, StoreError> {
+        self.index.read(|connection| {
+            let mut select = connection.prepare_cached("SELECT lifecycle FROM bucket WHERE name = ?")?;
+            let found = select.query_row([bucket], |row| row.get(0)).optional()?;
+            found.ok_or_else(|| StoreError::NoSuchBucket(bucket.to_owned()))
+        })
+    }
+
+    /// Replaces these rules; none removes them.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn set_bucket_lifecycle(&self, bucket: &str, lifecycle: Option<&str>) -> Result<(), StoreError> {
+        self.index.write(|tx| {
+            let id = bucket_id(tx, bucket)?;
+            tx.execute("UPDATE bucket SET lifecycle = ? WHERE id = ?", params![lifecycle, id])?;
+            Ok(())
+        })
+    }
+
+    /// The buckets that have such rules, with them.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn lifecycles(&self) -> Result<Vec<(String, String)>, StoreError> {
+        self.index.read(|connection| {
+            let sql = "SELECT name, lifecycle FROM bucket WHERE lifecycle IS NOT NULL ORDER BY name";
+            let mut select = connection.prepare_cached(sql)?;
+            let found = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(found.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
+    /// Removes an empty bucket and its unfinished uploads. One with earlier versions or delete
+    /// markers is not empty.
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`], [`StoreError::BucketNotEmpty`].
     pub fn delete_bucket(&self, bucket: &str) -> Result<(), StoreError> {
         let (uploads, parts) = self.index.write(|tx| {
             let id = bucket_id(tx, bucket)?;
-            if tx.query_row("SELECT EXISTS (SELECT 1 FROM object WHERE bucket = ?)", [id], |row| row.get(0))? {
+            let any = "SELECT EXISTS (SELECT 1 FROM object WHERE bucket = ?1) OR EXISTS (SELECT 1 FROM version WHERE \
+                       bucket = ?1)";
+            if tx.query_row(any, [id], |row| row.get(0))? {
                 return Err(StoreError::BucketNotEmpty(bucket.to_owned()));
             }
             let uploads = file_column(tx, "SELECT id FROM upload WHERE bucket = ?", [id])?;

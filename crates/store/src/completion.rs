@@ -14,7 +14,7 @@ use crate::object_rows::put_row;
 use crate::object_writer::{Written, copy_bytes, copy_data, file_path};
 use crate::part_places::{Closed, punch};
 use crate::unsynced;
-use crate::{Attributes, ObjectMeta, Objects, PartMeta, PutCondition, StoreError, uploaded_etag};
+use crate::{Attributes, ObjectMeta, Objects, PartMeta, PutCondition, StoreError, Version, uploaded_etag};
 
 /// The file of the object to be.
 enum Whole {
@@ -49,7 +49,7 @@ impl Objects {
             None => self.join(&parts),
         };
         let whole = whole.map_err(|error| self.why_unreadable(upload, &parts, error))?;
-        let object = ObjectMeta {
+        let mut object = ObjectMeta {
             key: meta.key,
             size,
             etag: uploaded_etag(chosen)
@@ -57,6 +57,7 @@ impl Objects {
             modified_ms: now_ms(),
             id: whole.id().to_owned(),
             attributes: Attributes { checksums: checksums.clone(), parts: runs(&parts), ..meta.attributes },
+            version: Version::default(),
         };
         let row = self.index.write(|tx| {
             // Another call may have completed or aborted it while the parts were joined.
@@ -66,18 +67,19 @@ impl Objects {
                 block_sums::keep(tx, &object.id, sums)?;
             }
             self.keep_elsewhere(tx, &object)?;
-            let replaced = put_row(tx, &meta.bucket, &object, condition)?;
+            let put = put_row(tx, &meta.bucket, &object, condition)?;
             let removed = remove_upload(tx, upload)?;
             // What was read of a part counts only if it is still the same one.
             let same: HashSet<&str> = removed.iter().map(|part| part.id.as_str()).collect();
             match parts.iter().find(|(_, part)| !same.contains(part.id.as_str())) {
                 Some((_, part)) => Err(StoreError::InvalidPart(part.number)),
-                None => Ok((replaced, removed)),
+                None => Ok((put, removed)),
             }
         });
-        let (replaced, removed) = whole.named(row)?;
+        let (put, removed) = whole.named(row)?;
+        object.version = put.version;
         let files: BTreeSet<String> =
-            removed.into_iter().map(|part| part.holder).chain(self.places.end(upload)).chain(replaced).collect();
+            removed.into_iter().map(|part| part.holder).chain(self.places.end(upload)).chain(put.removed).collect();
         self.remove_files(files.into_iter().filter(|file| *file != object.id));
         self.committed(&object);
         Ok(object)

@@ -5,11 +5,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::Connection;
 
+use crate::clock::now_ms;
 use crate::error::io_at;
-use crate::object_rows::{bucket_id, file_column, forget_file};
-use crate::{Objects, StoreError, object_writer};
+use crate::object_rows::{BucketRow, bucket_row, file_column};
+use crate::version_rows::{Row, by_id, current, make_way, put_marker, remove_row};
+use crate::{Objects, StoreError, Version, Versioning, object_writer};
 
 /// What must hold for an object to be deleted; all of what is given. Without anything given, an
 /// absent object counts as deleted.
@@ -26,12 +28,23 @@ pub struct DeleteCondition {
 }
 
 impl DeleteCondition {
-    fn holds(&self, present: Option<&(String, u64, u64)>) -> bool {
-        let Some((etag, size, modified_ms)) = present else { return *self == Self::default() };
+    fn holds(&self, present: Option<&Row>) -> bool {
+        let Some(Row { etag, size, modified_ms, .. }) = present else { return *self == Self::default() };
         self.etag.as_ref().is_none_or(|wanted| wanted == etag)
             && self.size.is_none_or(|wanted| wanted == *size)
             && self.modified_s.is_none_or(|wanted| wanted == modified_ms / 1000)
     }
+}
+
+/// What a deletion has done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Deletion {
+    /// There was an object, or a version with the id.
+    pub existed: bool,
+    /// The version that is gone, or the delete marker that hides the object now.
+    pub version: Version,
+    /// That is a delete marker.
+    pub is_marker: bool,
 }
 
 impl Objects {
@@ -40,7 +53,8 @@ impl Objects {
         let named: HashSet<u128> = self.index.read(|connection| {
             let files = file_column(
                 connection,
-                "SELECT file FROM object UNION ALL SELECT coalesce(shared, file) FROM part",
+                "SELECT file FROM object UNION ALL SELECT file FROM version WHERE file IS NOT NULL UNION ALL SELECT \
+                 coalesce(shared, file) FROM part",
                 [],
             )?;
             Ok(files.iter().filter_map(|id| u128::from_str_radix(id, 16).ok()).collect())
@@ -73,39 +87,78 @@ impl Objects {
         }
     }
 
-    /// Removes the object of this key; says whether there was one.
+    /// Removes the object of this key and returns whether there was one. Where its bucket keeps
+    /// versions, a delete marker hides it instead.
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`].
     pub fn delete(&self, bucket: &str, key: &str) -> Result<bool, StoreError> {
-        self.delete_if(bucket, key, &DeleteCondition::default())
+        Ok(self.delete_if(bucket, key, None, &DeleteCondition::default())?.existed)
     }
 
-    /// The same under a condition on the present object.
+    /// The same under a condition on the present object; or of the version with this id, which is
+    /// then removed permanently.
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`], [`StoreError::PreconditionFailed`]; then nothing is removed.
-    pub fn delete_if(&self, bucket: &str, key: &str, condition: &DeleteCondition) -> Result<bool, StoreError> {
-        let removed: Option<String> = self.index.write(|tx| {
-            let id = bucket_id(tx, bucket)?;
-            if *condition != DeleteCondition::default() {
-                let mut select =
-                    tx.prepare_cached("SELECT etag, size, modified_ms FROM object WHERE bucket = ? AND key = ?")?;
-                let present =
-                    select.query_row(params![id, key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
-                if !condition.holds(present.as_ref()) {
-                    return Err(StoreError::PreconditionFailed { key: key.to_owned() });
-                }
+    pub fn delete_if(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<&str>,
+        condition: &DeleteCondition,
+    ) -> Result<Deletion, StoreError> {
+        let now = now_ms();
+        let (deletion, removed) = self.index.write(|tx| {
+            let bucket = bucket_row(tx, bucket)?;
+            let present = match version {
+                None => current(tx, bucket, key)?,
+                Some(id) => by_id(tx, bucket, key, id)?,
+            };
+            if !condition.holds(present.as_ref().filter(|row| row.file.is_some())) {
+                return Err(StoreError::PreconditionFailed { key: key.to_owned() });
             }
-            let mut delete = tx.prepare_cached("DELETE FROM object WHERE bucket = ? AND key = ? RETURNING file")?;
-            let removed: Option<String> = delete.query_row(params![id, key], |row| row.get(0)).optional()?;
-            removed.iter().try_for_each(|file| forget_file(tx, file))?;
-            Ok(removed)
+            match (version, present) {
+                (Some(id), None) => Ok((Deletion { version: Version::Id(id.to_owned()), ..Deletion::default() }, None)),
+                (Some(_), Some(row)) => delete_version(tx, bucket, key, row),
+                (None, present) => delete_current(tx, bucket, key, present, now),
+            }
         })?;
-        let existed = removed.is_some();
         self.remove_files(removed);
-        Ok(existed)
+        Ok(deletion)
     }
+}
+
+/// What was deleted, and the files to be removed.
+pub(crate) type Deleted = (Deletion, Option<String>);
+
+/// Removes a version permanently.
+pub(crate) fn delete_version(tx: &Connection, bucket: BucketRow, key: &str, row: Row) -> Result<Deleted, StoreError> {
+    remove_row(tx, bucket, key, &row)?;
+    let is_marker = row.file.is_none();
+    // It was asked for by an id.
+    let version = if row.version == Version::Only { Version::Null } else { row.version };
+    Ok((Deletion { existed: true, version, is_marker }, row.file))
+}
+
+/// Removes the current object as its bucket's versioning has it.
+pub(crate) fn delete_current(
+    tx: &Connection,
+    bucket: BucketRow,
+    key: &str,
+    present: Option<Row>,
+    now_ms: u64,
+) -> Result<Deleted, StoreError> {
+    let existed = present.as_ref().is_some_and(|row| row.file.is_some());
+    if bucket.versioning == Versioning::Never {
+        present.iter().try_for_each(|row| remove_row(tx, bucket, key, row))?;
+        let removed = present.and_then(|row| row.file);
+        return Ok((Deletion { existed, ..Deletion::default() }, removed));
+    }
+    let mut next = make_way(tx, bucket, key, now_ms)?;
+    put_marker(tx, bucket, key, &next, now_ms)?;
+    let version = Version::of(next.id, bucket.versioning);
+    Ok((Deletion { existed, version, is_marker: true }, next.removed.pop()))
 }
 
 pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {

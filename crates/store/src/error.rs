@@ -107,6 +107,26 @@ pub enum StoreError {
         /// Object key.
         key: String,
     },
+    /// S3: the version does not exist (or no longer).
+    #[error("version `{version}` of object `{key}` does not exist")]
+    NoSuchVersion {
+        /// Object key.
+        key: String,
+        /// The id.
+        version: String,
+    },
+    /// S3: where the object would be is a delete marker.
+    #[error("object `{key}` is deleted: its version `{version}` is a delete marker")]
+    DeleteMarker {
+        /// Object key.
+        key: String,
+        /// The marker's id.
+        version: String,
+        /// When it was made, in milliseconds since the epoch.
+        modified_ms: u64,
+        /// It was asked for by its id.
+        is_named: bool,
+    },
     /// S3: the multipart upload does not exist (completed and aborted ones do not).
     #[error("multipart upload `{0}` does not exist")]
     NoSuchUpload(String),

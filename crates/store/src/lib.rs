@@ -66,6 +66,12 @@ mod trials;
 mod unsynced;
 mod verify;
 mod verify_logs;
+mod version;
+mod version_expiry;
+mod version_listing;
+mod version_rows;
+#[cfg(test)]
+mod version_tests;
 mod warm_pools;
 mod write_behind;
 
@@ -85,7 +91,7 @@ pub use capture::{
 };
 pub use creator_rows::CreatorRows;
 pub use data_dir::{DataDir, FORMAT, Holder};
-pub use deletions::DeleteCondition;
+pub use deletions::{DeleteCondition, Deletion};
 pub use elsewhere::{ContentAddress, ContentStore, ElsewhereOptions, ElsewhereStatus, Outgoing, ReadContent};
 pub use error::StoreError;
 pub use ingest::{Ingest, Quota};
@@ -124,4 +130,7 @@ pub use system_tables::{SystemColumn, SystemPoint, SystemRow, SystemTable};
 pub use telemetry::Telemetry;
 pub use trials::{EachRecord, RecordRow, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort};
 pub use verify::{Damage, Report, Step, verify};
+pub use version::{Version, Versioning};
+pub use version_expiry::{Expired, VersionPlace};
+pub use version_listing::{VersionListing, VersionMeta};
 pub use warm_pools::WarmPoolRow;

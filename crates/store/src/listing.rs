@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use crate::object_rows::{OBJECT_COLUMNS, bucket_id, object_of};
+use crate::object_rows::{VERSIONED_COLUMNS, bucket_id, bucket_row, versioned_object_of};
 use crate::{ObjectMeta, Objects, StoreError};
 
 /// One page of a bucket. Objects and common prefixes are each in the order of their UTF-8 bytes.
@@ -17,8 +17,8 @@ pub struct Listing {
 }
 
 impl Objects {
-    /// Bytes of all objects of a bucket whose keys start with `prefix`; none of a bucket that does
-    /// not exist.
+    /// Bytes of all objects of a bucket whose keys start with `prefix`, in all their versions; none
+    /// of a bucket that does not exist.
     ///
     /// # Errors
     /// The storage's.
@@ -28,14 +28,17 @@ impl Objects {
                 Err(StoreError::NoSuchBucket(_)) => return Ok(0),
                 found => found?,
             };
-            let sum = "SELECT COALESCE(SUM(size), 0) FROM object WHERE bucket = ?1 AND key >= ?2";
-            let bytes: i64 = match after_prefix(prefix) {
-                None => connection.prepare_cached(sum)?.query_row(params![bucket, prefix], |row| row.get(0))?,
-                Some(end) => connection
-                    .prepare_cached(&format!("{sum} AND key < ?3"))?
-                    .query_row(params![bucket, prefix, end], |row| row.get(0))?,
+            let end = after_prefix(prefix);
+            let sum = |table: &str| -> Result<i64, StoreError> {
+                let sql = format!("SELECT COALESCE(SUM(size), 0) FROM {table} WHERE bucket = ?1 AND key >= ?2");
+                Ok(match &end {
+                    None => connection.prepare_cached(&sql)?.query_row(params![bucket, prefix], |row| row.get(0))?,
+                    Some(end) => connection
+                        .prepare_cached(&format!("{sql} AND key < ?3"))?
+                        .query_row(params![bucket, prefix, end], |row| row.get(0))?,
+                })
             };
-            Ok(u64::try_from(bytes).unwrap_or(0))
+            Ok(u64::try_from(sum("object")? + sum("version")?).unwrap_or(0))
         })
     }
 
@@ -56,14 +59,14 @@ impl Objects {
         let delimiter = delimiter.filter(|delimiter| !delimiter.is_empty());
         let Some(mut from) = first_candidate(prefix, start_after, delimiter) else { return Ok(Listing::default()) };
         self.index.read(|connection| {
-            let bucket = bucket_id(connection, bucket)?;
+            let bucket = bucket_row(connection, bucket)?;
             let mut listing = Listing::default();
             let mut last = None;
-            let sql = format!("SELECT {OBJECT_COLUMNS} FROM object WHERE bucket = ? AND key >= ? ORDER BY key");
+            let sql = format!("SELECT {VERSIONED_COLUMNS} FROM object WHERE bucket = ? AND key >= ? ORDER BY key");
             let mut select = connection.prepare_cached(&sql)?;
             // One turn per common prefix: its keys are jumped over, not read.
             'jump: loop {
-                let mut rows = select.query(params![bucket, from])?;
+                let mut rows = select.query(params![bucket.id, from])?;
                 while let Some(row) = rows.next()? {
                     let key = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
                     if !key.starts_with(prefix) {
@@ -76,7 +79,7 @@ impl Objects {
                     match common_prefix(key, prefix, delimiter) {
                         None => {
                             last = Some(key.to_owned());
-                            listing.objects.push(object_of(row)?);
+                            listing.objects.push(versioned_object_of(row, bucket.versioning)?);
                         }
                         Some(common) => {
                             last = Some(common.to_owned());
@@ -105,7 +108,7 @@ fn first_candidate(prefix: &str, start_after: Option<&str>, delimiter: Option<&s
     Some(format!("{start}\0"))
 }
 
-fn common_prefix<'a>(key: &'a str, prefix: &str, delimiter: Option<&str>) -> Option<&'a str> {
+pub(crate) fn common_prefix<'a>(key: &'a str, prefix: &str, delimiter: Option<&str>) -> Option<&'a str> {
     let delimiter = delimiter?;
     let rest = key.strip_prefix(prefix)?;
     let at = rest.find(delimiter)?;
@@ -113,7 +116,7 @@ fn common_prefix<'a>(key: &'a str, prefix: &str, delimiter: Option<&str>) -> Opt
 }
 
 /// The least string that is greater than all that start with `prefix`; `None` if there is none.
-fn after_prefix(prefix: &str) -> Option<String> {
+pub(crate) fn after_prefix(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
         // A range of characters steps over the surrogates.

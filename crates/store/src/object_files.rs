@@ -60,20 +60,38 @@ impl Objects {
     /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`]; [`StoreError::DamagedObject`];
     /// [`StoreError::Elsewhere`].
     pub fn read(&self, bucket: &str, key: &str) -> Result<(ObjectMeta, File), StoreError> {
-        self.find(bucket, key, |meta| self.open_file(meta))
+        self.find(key, || self.current(bucket, key), |meta| self.open_file(meta))
     }
 
-    /// The object of this key and what `open` makes of it, both of the same commit.
-    pub(crate) fn find<T>(
+    /// The same of the version with this id; without one of the current object, whose delete marker
+    /// is an error of its own.
+    ///
+    /// # Errors
+    /// As [`Objects::read`], and as [`Objects::version`].
+    pub fn read_version(
         &self,
         bucket: &str,
         key: &str,
+        version: Option<&str>,
+    ) -> Result<(ObjectMeta, File), StoreError> {
+        self.find(key, || self.version(bucket, key, version), |meta| self.open_file(meta))
+    }
+
+    pub(crate) fn current(&self, bucket: &str, key: &str) -> Result<ObjectMeta, StoreError> {
+        let gone = || StoreError::NoSuchKey { bucket: bucket.to_owned(), key: key.to_owned() };
+        self.get(bucket, key)?.ok_or_else(gone)
+    }
+
+    /// The object that `look` finds, and what `open` makes of it, both of the same commit.
+    pub(crate) fn find<T>(
+        &self,
+        key: &str,
+        look: impl Fn() -> Result<ObjectMeta, StoreError>,
         open: impl Fn(&ObjectMeta) -> Result<T, StoreError>,
     ) -> Result<(ObjectMeta, T), StoreError> {
-        let gone = || StoreError::NoSuchKey { bucket: bucket.to_owned(), key: key.to_owned() };
         let mut missing: Option<ObjectMeta> = None;
         loop {
-            let meta = self.get(bucket, key)?.ok_or_else(gone)?;
+            let meta = look()?;
             match open(&meta) {
                 Err(error) if is_missing(&error) => {
                     // Replaced between the two steps, unless the row is still the same.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Version;
+
 /// An object as of its last commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectMeta {
@@ -19,6 +21,8 @@ pub struct ObjectMeta {
     pub id: String,
     /// What the writer said about it.
     pub attributes: Attributes,
+    /// Which version of its key it is.
+    pub version: Version,
 }
 
 /// What a writer says about an object. Kept and given back, never interpreted.

@@ -104,7 +104,24 @@ impl Objects {
     /// # Errors
     /// As [`Objects::read`].
     pub fn reader(&self, bucket: &str, key: &str) -> Result<ObjectReader, StoreError> {
-        let (meta, (source, sums)) = self.find(bucket, key, |meta| {
+        self.reader_of(key, || self.current(bucket, key))
+    }
+
+    /// The same of the version with this id; without one of the current object, whose delete marker
+    /// is an error of its own.
+    ///
+    /// # Errors
+    /// As [`Objects::read`], and as [`Objects::version`].
+    pub fn version_reader(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<ObjectReader, StoreError> {
+        self.reader_of(key, || self.version(bucket, key, version))
+    }
+
+    fn reader_of(
+        &self,
+        key: &str,
+        look: impl Fn() -> Result<ObjectMeta, StoreError>,
+    ) -> Result<ObjectReader, StoreError> {
+        let (meta, (source, sums)) = self.find(key, look, |meta| {
             let sums = self.sums(meta)?;
             let source = match sums {
                 // It is compared whole, once.

@@ -5,14 +5,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::block_sums;
 use crate::elsewhere::rows;
-use crate::{ObjectMeta, PutCondition, StoreError};
+use crate::version_rows::{Next, make_way};
+use crate::{ObjectMeta, PutCondition, StoreError, Version, Versioning};
+
+/// What every operation needs of a bucket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BucketRow {
+    pub(crate) id: i64,
+    pub(crate) versioning: Versioning,
+}
+
+pub(crate) fn bucket_row(connection: &Connection, bucket: &str) -> Result<BucketRow, StoreError> {
+    let row = connection
+        .prepare_cached("SELECT id, versioning FROM bucket WHERE name = ?")?
+        .query_row([bucket], |row| Ok(BucketRow { id: row.get(0)?, versioning: Versioning::of(row.get(1)?) }))
+        .optional()?;
+    row.ok_or_else(|| StoreError::NoSuchBucket(bucket.to_owned()))
+}
 
 pub(crate) fn bucket_id(connection: &Connection, bucket: &str) -> Result<i64, StoreError> {
-    let id = connection
-        .prepare_cached("SELECT id FROM bucket WHERE name = ?")?
-        .query_row([bucket], |row| row.get(0))
-        .optional()?;
-    id.ok_or_else(|| StoreError::NoSuchBucket(bucket.to_owned()))
+    Ok(bucket_row(connection, bucket)?.id)
 }
 
 pub(crate) fn file_column(
@@ -23,7 +35,10 @@ pub(crate) fn file_column(
     Ok(connection.prepare_cached(sql)?.query_map(params, |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
 }
 
+/// In an index of any format.
 pub(crate) const OBJECT_COLUMNS: &str = "key, file, size, etag, modified_ms, attributes";
+/// For [`versioned_object_of`].
+pub(crate) const VERSIONED_COLUMNS: &str = "key, file, size, etag, modified_ms, attributes, version";
 
 pub(crate) fn object_of(row: &Row<'_>) -> Result<ObjectMeta, StoreError> {
     Ok(ObjectMeta {
@@ -33,20 +48,34 @@ pub(crate) fn object_of(row: &Row<'_>) -> Result<ObjectMeta, StoreError> {
         etag: row.get(3)?,
         modified_ms: row.get(4)?,
         attributes: from_json(row.get_ref(5)?.as_str().map_err(rusqlite::Error::from)?)?,
+        version: Version::default(),
     })
 }
 
-/// Returns the file of the object that this one replaces.
+pub(crate) fn versioned_object_of(row: &Row<'_>, versioning: Versioning) -> Result<ObjectMeta, StoreError> {
+    Ok(ObjectMeta { version: Version::of(row.get(6)?, versioning), ..object_of(row)? })
+}
+
+/// What came of a new object.
+#[derive(Debug)]
+pub(crate) struct Put {
+    /// The version that it is.
+    pub(crate) version: Version,
+    /// Files that no row names any more.
+    pub(crate) removed: Vec<String>,
+}
+
+/// Makes an object the current one of its key.
 pub(crate) fn put_row(
     connection: &Connection,
     bucket: &str,
     meta: &ObjectMeta,
     condition: &PutCondition,
-) -> Result<Option<String>, StoreError> {
-    let id = bucket_id(connection, bucket)?;
+) -> Result<Put, StoreError> {
+    let row = bucket_row(connection, bucket)?;
     let mut select = connection.prepare_cached("SELECT file, etag FROM object WHERE bucket = ? AND key = ?")?;
     let present: Option<(String, String)> =
-        select.query_row(params![id, meta.key], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        select.query_row(params![row.id, meta.key], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let holds = match (condition, &present) {
         (PutCondition::Always, _) | (PutCondition::Absent, None) => true,
         (PutCondition::Matches(etag), Some((_, present))) => etag == present,
@@ -58,20 +87,26 @@ pub(crate) fn put_row(
     if !holds {
         return Err(StoreError::PreconditionFailed { key: meta.key.clone() });
     }
-    let upsert = "INSERT OR REPLACE INTO object (bucket, key, file, size, etag, modified_ms, attributes) VALUES (?, ?, \
-                  ?, ?, ?, ?, ?)";
+    let next = match row.versioning {
+        Versioning::Never => Next { removed: present.map(|(file, _)| file).into_iter().collect(), ..Next::default() },
+        Versioning::Enabled | Versioning::Suspended => make_way(connection, row, &meta.key, meta.modified_ms)?,
+    };
+    let upsert = "INSERT OR REPLACE INTO object (bucket, key, file, size, etag, modified_ms, attributes, place, \
+                  version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
     let attributes = to_json(&meta.attributes);
     connection.prepare_cached(upsert)?.execute(params![
-        id,
+        row.id,
         meta.key,
         meta.id,
         meta.size,
         meta.etag,
         meta.modified_ms,
-        attributes
+        attributes,
+        next.place,
+        next.id
     ])?;
-    present.iter().try_for_each(|(file, _)| forget_file(connection, file))?;
-    Ok(present.map(|(file, _)| file))
+    next.removed.iter().try_for_each(|file| forget_file(connection, file))?;
+    Ok(Put { version: Version::of(next.id, row.versioning), removed: next.removed })
 }
 
 /// No object's row names this file any more.

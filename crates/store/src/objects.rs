@@ -12,13 +12,14 @@ use crate::block_sums;
 use crate::clock::now_ms;
 use crate::elsewhere::{self, Elsewhere, ElsewhereOptions, ElsewhereStatus, Movers};
 use crate::integrity::Verified;
-use crate::object_rows::{OBJECT_COLUMNS, bucket_id, from_json, object_of, put_row, to_json};
+use crate::object_rows::{VERSIONED_COLUMNS, bucket_row, from_json, put_row, to_json, versioned_object_of};
 use crate::object_writer::{self, ObjectWriter};
 use crate::part_places::{self, Places};
 use crate::reserve::Reserve;
 use crate::sqlite::{Database, Schema};
 use crate::unsynced::{self, Unsynced};
-use crate::{Attributes, DataDir, ObjectMeta, PutCondition, StoreError};
+use crate::version_rows::{Row, row_of};
+use crate::{Attributes, DataDir, ObjectMeta, PutCondition, StoreError, Version};
 
 pub(crate) const SCHEMA: Schema = Schema {
     formats: &[
@@ -52,6 +53,17 @@ pub(crate) const SCHEMA: Schema = Schema {
     ",
         "
     ALTER TABLE bucket ADD COLUMN policy TEXT;
+    ",
+        "
+    ALTER TABLE bucket ADD COLUMN versioning INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE bucket ADD COLUMN lifecycle TEXT;
+    ALTER TABLE object ADD COLUMN place INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE object ADD COLUMN version TEXT NOT NULL DEFAULT '';
+    CREATE TABLE version (
+        bucket INTEGER NOT NULL, key TEXT NOT NULL, place INTEGER NOT NULL, version TEXT NOT NULL, file TEXT,
+        size INTEGER NOT NULL, etag TEXT NOT NULL, modified_ms INTEGER NOT NULL, attributes TEXT NOT NULL,
+        noncurrent_ms INTEGER, PRIMARY KEY (bucket, key, place)) WITHOUT ROWID;
+    CREATE UNIQUE INDEX null_version ON version (bucket, key) WHERE version = '';
     ",
     ],
     gives_back_space: false,
@@ -166,13 +178,14 @@ impl Objects {
     ) -> Result<ObjectMeta, StoreError> {
         let (written, content) = writer.finish()?;
         debug_assert!(written.place().is_none(), "a part is no object");
-        let meta = ObjectMeta {
+        let mut meta = ObjectMeta {
             key: key.to_owned(),
             size: written.size(),
             etag: written.md5_hex(),
             modified_ms: now_ms(),
             id: written.id().to_owned(),
             attributes: attributes.clone(),
+            version: Version::default(),
         };
         let row = self.index.write(|tx| {
             unsynced::keep(tx, &meta.id, content.as_deref())?;
@@ -183,8 +196,9 @@ impl Objects {
             self.keep_elsewhere(tx, &meta)?;
             put_row(tx, bucket, &meta, condition)
         });
-        let replaced = written.named(row)?;
-        self.remove_files(replaced);
+        let put = written.named(row)?;
+        meta.version = put.version;
+        self.remove_files(put.removed);
         self.committed(&meta);
         self.unsynced.grew(content.map_or(0, |content| content.len()));
         Ok(meta)
@@ -229,7 +243,7 @@ impl Objects {
             opened => drop(opened?),
         }
         let written = object_writer::link(&self.files, &self.path(source))?.ok_or_else(gone)?;
-        let meta = ObjectMeta {
+        let mut meta = ObjectMeta {
             key: key.to_owned(),
             modified_ms: now_ms(),
             id: written.id().to_owned(),
@@ -241,42 +255,52 @@ impl Objects {
             self.keep_elsewhere(tx, &meta)?;
             put_row(tx, bucket, &meta, condition)
         });
-        let replaced = written.named(row)?;
-        self.remove_files(replaced);
+        let put = written.named(row)?;
+        meta.version = put.version;
+        self.remove_files(put.removed);
         self.committed(&meta);
         Ok(meta)
     }
 
-    /// The object of this key, if there is one.
+    /// The object of this key, if there is one: its current version.
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`].
     pub fn get(&self, bucket: &str, key: &str) -> Result<Option<ObjectMeta>, StoreError> {
         self.index.read(|connection| {
-            let id = bucket_id(connection, bucket)?;
+            let bucket = bucket_row(connection, bucket)?;
             let mut select = connection
-                .prepare_cached(&format!("SELECT {OBJECT_COLUMNS} FROM object WHERE bucket = ? AND key = ?"))?;
-            let found = select.query_row(params![id, key], |row| Ok(object_of(row))).optional()?;
+                .prepare_cached(&format!("SELECT {VERSIONED_COLUMNS} FROM object WHERE bucket = ? AND key = ?"))?;
+            let found = select
+                .query_row(params![bucket.id, key], |row| Ok(versioned_object_of(row, bucket.versioning)))
+                .optional()?;
             found.transpose()
         })
     }
 
-    /// Replaces the object's tags. Nothing else of it changes, not even its time.
+    /// Replaces the tags of an object, or of this version of it. Nothing else of it changes, not
+    /// even its time. Returns which version that was.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`].
-    pub fn set_tags(&self, bucket: &str, key: &str, tags: &BTreeMap<String, String>) -> Result<(), StoreError> {
+    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`], [`StoreError::NoSuchVersion`],
+    /// [`StoreError::DeleteMarker`].
+    pub fn set_tags(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<&str>,
+        tags: &BTreeMap<String, String>,
+    ) -> Result<Version, StoreError> {
         self.index.write(|tx| {
-            let id = bucket_id(tx, bucket)?;
-            let select = "SELECT attributes FROM object WHERE bucket = ? AND key = ?";
-            let found: Option<String> =
-                tx.prepare_cached(select)?.query_row(params![id, key], |row| row.get(0)).optional()?;
-            let found =
-                found.ok_or_else(|| StoreError::NoSuchKey { bucket: bucket.to_owned(), key: key.to_owned() })?;
+            let row = bucket_row(tx, bucket)?;
+            let Row { table, place, version, .. } = row_of(tx, bucket, &row, key, version)?;
+            let at = params![row.id, key, place];
+            let select = format!("SELECT attributes FROM {table} WHERE bucket = ? AND key = ? AND place = ?");
+            let found: String = tx.prepare_cached(&select)?.query_row(at, |row| row.get(0))?;
             let attributes = Attributes { tags: tags.clone(), ..from_json(&found)? };
-            let update = "UPDATE object SET attributes = ? WHERE bucket = ? AND key = ?";
-            tx.prepare_cached(update)?.execute(params![to_json(&attributes), id, key])?;
-            Ok(())
+            let update = format!("UPDATE {table} SET attributes = ? WHERE bucket = ? AND key = ? AND place = ?");
+            tx.prepare_cached(&update)?.execute(params![to_json(&attributes), row.id, key, place])?;
+            Ok(version)
         })
     }
 }
@@ -359,11 +383,11 @@ mod tests {
         let attributes =
             Attributes { content_type: Some("x/y".to_owned()), tags: tags("raw"), ..Attributes::default() };
         let before = objects.put("b", "k", b"content", &attributes).unwrap();
-        objects.set_tags("b", "k", &tags("clean")).unwrap();
+        objects.set_tags("b", "k", None, &tags("clean")).unwrap();
         let expected = ObjectMeta { attributes: Attributes { tags: tags("clean"), ..attributes }, ..before };
         assert_eq!(objects.get("b", "k").unwrap(), Some(expected));
-        assert!(matches!(objects.set_tags("b", "none", &tags("x")), Err(StoreError::NoSuchKey { .. })));
-        assert!(matches!(objects.set_tags("none", "k", &tags("x")), Err(StoreError::NoSuchBucket(_))));
+        assert!(matches!(objects.set_tags("b", "none", None, &tags("x")), Err(StoreError::NoSuchKey { .. })));
+        assert!(matches!(objects.set_tags("none", "k", None, &tags("x")), Err(StoreError::NoSuchBucket(_))));
     }
 
     #[test]

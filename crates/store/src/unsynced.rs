@@ -94,7 +94,7 @@ fn drop_synced(files: &Path, index: &Database) -> Result<(), StoreError> {
 pub(crate) fn restore(files: &Path, index: &Database) -> Result<(), StoreError> {
     let lost = index.read(|connection| {
         let sql = "SELECT file, content FROM unsynced WHERE file IN (SELECT file FROM object UNION ALL SELECT file \
-                   FROM part)";
+                   FROM version UNION ALL SELECT file FROM part)";
         let mut select = connection.prepare(sql)?;
         let mut rows = select.query([])?;
         let mut any = false;

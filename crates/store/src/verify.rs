@@ -12,11 +12,11 @@ use crate::block_sums::of_file;
 use crate::elsewhere::rows;
 use crate::error::io_at;
 use crate::integrity::{damage, damage_in_place};
-use crate::object_rows::{OBJECT_COLUMNS, object_of};
+use crate::object_rows::{OBJECT_COLUMNS, VERSIONED_COLUMNS, object_of, versioned_object_of};
 use crate::object_writer::file_path;
 use crate::part_places::Place;
 use crate::verify_logs::verify_logs;
-use crate::{ObjectMeta, StoreError};
+use crate::{ObjectMeta, StoreError, Versioning};
 
 /// Rows that are read at a time.
 const PAGE: usize = 500;
@@ -32,12 +32,14 @@ const FORMAT_WITH_SUMS: i64 = 3;
 const FORMAT_WITH_PLACES: i64 = 4;
 /// From this one on contents may be elsewhere.
 const FORMAT_WITH_ELSEWHERE: i64 = 5;
+/// From this one on objects may have earlier versions.
+const FORMAT_WITH_VERSIONS: i64 = 7;
 
 /// Something that is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// `s3://bucket/key`, with the number for a part of an upload; a database's file name; or a log
-    /// stream.
+    /// `s3://bucket/key`, with the id for an earlier version and the number for a part of an
+    /// upload; a database's file name; or a log stream.
     pub name: String,
     /// What is wrong with it.
     pub detail: String,
@@ -46,7 +48,7 @@ pub struct Damage {
 /// What was checked, and what is wrong.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Objects and parts of unfinished uploads.
+    /// Objects in all their versions, and parts of unfinished uploads.
     pub objects: u64,
     /// Bytes of them.
     pub bytes: u64,
@@ -143,10 +145,9 @@ impl<'a> Check<'a> {
     }
 
     fn run(&self, report: &mut Report, progress: &mut dyn FnMut(Step<'_>)) -> Result<(), StoreError> {
-        let of =
-            self.index.query_row("SELECT (SELECT count(*) FROM object) + (SELECT count(*) FROM part)", [], |row| {
-                row.get(0)
-            })?;
+        let versions = if self.format >= FORMAT_WITH_VERSIONS { "count(file) FROM version" } else { "0" };
+        let count = format!("SELECT (SELECT count(*) FROM object) + (SELECT {versions}) + (SELECT count(*) FROM part)");
+        let of = self.index.query_row(&count, [], |row| row.get(0))?;
         let mut after = (String::new(), String::new());
         loop {
             let page = self.objects_after(&after.0, &after.1)?;
@@ -159,11 +160,46 @@ impl<'a> Check<'a> {
                 progress(Step::Objects { done: report.objects, of, bytes: report.bytes });
             }
         }
+        // Later: what was replaced meanwhile is found here.
+        if self.format >= FORMAT_WITH_VERSIONS {
+            self.versions(of, report, progress)?;
+        }
         for StoredPart { name, upload, meta, place } in self.parts()? {
             self.check(&name, &meta, place.as_ref(), report, || self.is_present_part(&upload, &meta))?;
             progress(Step::Objects { done: report.objects, of, bytes: report.bytes });
         }
         Ok(())
+    }
+
+    fn versions(&self, of: u64, report: &mut Report, progress: &mut dyn FnMut(Step<'_>)) -> Result<(), StoreError> {
+        let sql = format!(
+            "SELECT {VERSIONED_COLUMNS}, name, bucket.id, place FROM version JOIN bucket ON bucket.id = bucket WHERE \
+             file IS NOT NULL AND (bucket, key, place) > (?, ?, ?) ORDER BY bucket, key, place LIMIT ?"
+        );
+        let mut after = (i64::MIN, String::new(), i64::MIN);
+        loop {
+            let mut select = self.index.prepare_cached(&sql)?;
+            let rows = select.query_map(params![after.0, after.1, after.2, PAGE], |row| {
+                Ok((row.get(7)?, row.get(8)?, row.get(9)?, versioned_object_of(row, Versioning::Enabled)))
+            })?;
+            let page = rows.collect::<rusqlite::Result<Vec<(String, i64, i64, _)>>>()?;
+            if page.is_empty() {
+                return Ok(());
+            }
+            for (name, bucket, place, meta) in page {
+                let meta = meta?;
+                let name = format!("s3://{name}/{}?versionId={}", meta.key, meta.version.id());
+                self.check(&name, &meta, None, report, || self.is_present_version(bucket, &meta))?;
+                progress(Step::Objects { done: report.objects, of, bytes: report.bytes });
+                after = (bucket, meta.key, place);
+            }
+        }
+    }
+
+    fn is_present_version(&self, bucket: i64, meta: &ObjectMeta) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM version WHERE bucket = ?1 AND key = ?2 AND file = ?3 UNION ALL SELECT 1 FROM object \
+                   WHERE bucket = ?1 AND key = ?2 AND file = ?3";
+        Ok(self.index.prepare_cached(sql)?.exists(params![bucket, meta.key, meta.id])?)
     }
 
     fn objects_after(&self, bucket: &str, key: &str) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
@@ -191,6 +227,7 @@ impl<'a> Check<'a> {
                 etag: row.get(6)?,
                 modified_ms: row.get(7)?,
                 attributes: crate::Attributes::default(),
+                version: crate::Version::default(),
                 key,
             };
             let place = row.get::<_, Option<String>>(8)?.zip(row.get(9)?).map(|(file, slot)| Place { file, slot });

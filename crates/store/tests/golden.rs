@@ -10,10 +10,11 @@ use rusqlite::Connection;
 use shoal_store::{
     Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, ResourceFilter, ResourceKind,
     ResourceRow, ResourceSort, Rows, SqliteJournal, SqliteRows, StoreError, Summary, Telemetry, TrialFilter,
+    Versioning,
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 6), ("objects", 6), ("telemetry", 9)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 6), ("objects", 7), ("telemetry", 9)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -228,6 +229,45 @@ fn format_5_of_the_objects_is_read() {
     let objects = Objects::open(&dir).unwrap();
     assert_eq!(objects.reader("data", "there").unwrap().read_all().unwrap(), vec![b't'; 80_000]);
     assert_eq!(shoal_store::verify(temp.path(), &mut |_| {}).unwrap().objects, 2);
+}
+
+/// A key with an earlier version, a null version and a delete marker over them, and another one.
+#[test]
+fn format_7_of_the_objects_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(temp.path()).unwrap();
+    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 7)).unwrap();
+    for (file, bytes) in [
+        ("c10e6a42d5051505f1de01a9de1afc91", "null"),
+        ("c20e6a42d5051505f1de01a9de1afc91", "first"),
+        ("c30e6a42d5051505f1de01a9de1afc91", "present"),
+    ] {
+        fs::create_dir_all(dir.objects_path().join(&file[..2])).unwrap();
+        fs::write(dir.objects_path().join(&file[..2]).join(file), bytes).unwrap();
+    }
+    let objects = Objects::open(&dir).unwrap();
+    assert_eq!(objects.versioning("data").unwrap(), Versioning::Suspended);
+    assert_eq!(objects.bucket_lifecycle("data").unwrap().as_deref(), Some("{\"rules\":[]}"));
+    let listed = objects.list_versions("data", "", None, None, 9).unwrap().versions;
+    let listed: Vec<_> = listed
+        .iter()
+        .map(|version| (version.key.as_str(), version.version.id(), version.noncurrent_ms, version.object.is_some()))
+        .collect();
+    let ids =
+        ["01a1fd26207f0123456789abcdef0123", "01a1fd26207e0123456789abcdef0123", "01a1fd2620800123456789abcdef0123"];
+    assert_eq!(
+        listed,
+        [
+            ("gone", ids[0], None, false),
+            ("gone", ids[1], Some(1_795_248_496_767), true),
+            ("gone", "null", Some(1_795_248_496_766), true),
+            ("kept", ids[2], None, true)
+        ]
+    );
+    let read = |key: &str, id: &str| objects.version_reader("data", key, Some(id)).unwrap().read_all().unwrap();
+    assert_eq!((read("gone", "null"), read("gone", ids[1])), (b"null".to_vec(), b"first".to_vec()));
+    assert_eq!(objects.reader("data", "kept").unwrap().read_all().unwrap(), b"present");
+    assert_eq!(shoal_store::verify(temp.path(), &mut |_| {}).unwrap().objects, 3);
 }
 
 #[test]

@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use shoal_store::{
-    Attributes, Batch, DataDir, Ingest, Journal, LogLines, LogQuery, Objects, PutCondition, ResourceKind, ResourceRow,
-    RowChange, Rows, SqliteJournal, Telemetry,
+    Attributes, Batch, DataDir, Expired, Ingest, Journal, LogLines, LogQuery, Objects, PutCondition, ResourceKind,
+    ResourceRow, RowChange, Rows, SqliteJournal, Telemetry, VersionPlace, Versioning,
 };
 
 const ROUNDS: u32 = 10;
@@ -36,6 +36,9 @@ fn main() {
     }
 }
 
+/// Versions of the key that has some.
+const KEPT: usize = 3;
+
 /// Parts of this length are written to their places in the object's file.
 const SLOT: usize = 96 << 10;
 
@@ -54,6 +57,11 @@ fn write_until_killed(path: &Path) {
     if objects.bucket("b").unwrap().is_none() {
         objects.create_bucket("b").unwrap();
     }
+    if objects.bucket("kept").unwrap().is_none() {
+        objects.create_bucket("kept").unwrap();
+    }
+    objects.set_versioning("kept", Versioning::Enabled).unwrap();
+    objects.set_bucket_lifecycle("kept", Some("rules")).unwrap();
     let said = |line: String| println!("{line}");
     for turn in 0_u64.. {
         let key = format!("{}-{turn}", std::process::id());
@@ -62,6 +70,13 @@ fn write_until_killed(path: &Path) {
 
         let replaced = objects.put("b", "replaced", &content(&key), &Attributes::default()).unwrap();
         said(format!("replaced {}", replaced.etag));
+
+        // Earlier versions stay, but for those that expire: all but the newest few.
+        let version = objects.put("kept", "k", &content(&key), &Attributes::default()).unwrap().version;
+        println!("version {} {key}", version.id());
+        let all = objects.walk_versions("kept", &VersionPlace::default(), usize::MAX).unwrap();
+        let expired: Vec<_> = all.iter().skip(KEPT).map(|old| Expired::Noncurrent(old.into())).collect();
+        objects.expire("kept", "rules", &expired).unwrap().unwrap();
 
         let upload = objects.create_upload("b", &format!("joined-{key}"), &Attributes::default(), None).unwrap();
         let body = content(&format!("joined-{key}"));
@@ -114,6 +129,8 @@ fn write_until_killed(path: &Path) {
 #[derive(Default)]
 struct Acknowledged {
     objects: Vec<String>,
+    /// Versions of one key, in their order: id, and whose content it has.
+    versions: Vec<(String, String)>,
     /// The newest upload that has all its parts.
     whole_upload: Option<String>,
     version: u64,
@@ -154,6 +171,10 @@ fn write_and_kill(path: &Path, acknowledged: &mut Acknowledged) {
             Some(("journal", version)) => acknowledged.version = version.parse().unwrap(),
             Some(("report", seq)) => acknowledged.seq = seq.parse().unwrap(),
             Some(("upload", id)) => acknowledged.whole_upload = Some(id.to_owned()),
+            Some(("version", named)) => {
+                let (id, of) = named.split_once(' ').unwrap();
+                acknowledged.versions.push((id.to_owned(), of.to_owned()));
+            }
             Some(("replaced", _)) => {}
             _ => panic!("what is `{line}`?"),
         }
@@ -180,6 +201,7 @@ fn check(path: &Path, acknowledged: &Acknowledged) {
         let bytes = read(&meta.key);
         assert!(meta.key == "replaced" || bytes == content(&meta.key), "{} is not whole", meta.key);
     }
+    let versions = check_versions(&objects, acknowledged);
     let mut parts_files = 0;
     for upload in objects.uploads("b", "").unwrap() {
         let parts = objects.parts(&upload.id).unwrap();
@@ -195,7 +217,7 @@ fn check(path: &Path, acknowledged: &Acknowledged) {
         }
     }
     let files = walk(&dir.objects_path());
-    assert_eq!(files, listing.objects.len() + parts_files, "files without rows are swept");
+    assert_eq!(files, listing.objects.len() + versions + parts_files, "files without rows are swept");
 
     let journal = SqliteJournal::open(&dir.journal_path()).unwrap();
     let version = journal.version().unwrap();
@@ -225,6 +247,22 @@ fn check(path: &Path, acknowledged: &Acknowledged) {
     assert_eq!(lines, (1..=seq).collect::<Vec<_>>(), "every report counts once");
     let segments = walk(&path.join("logs"));
     assert!(segments as u64 >= seq / 100, "{segments} segments after {seq} reports");
+}
+
+/// The newest versions are there, those before them went with their files; returns how many are
+/// left.
+fn check_versions(objects: &Objects, acknowledged: &Acknowledged) -> usize {
+    if objects.bucket("kept").unwrap().is_none() {
+        return 0;
+    }
+    let found = objects.walk_versions("kept", &VersionPlace::default(), usize::MAX).unwrap();
+    for (id, of) in acknowledged.versions.iter().rev().take(KEPT) {
+        let reader = objects.version_reader("kept", "k", Some(id)).unwrap();
+        assert!(reader.read_all().unwrap() == content(of), "version {id} is not whole");
+    }
+    // One may have been made, and nothing expired, when the writer was killed.
+    assert!(found.len() <= KEPT + 1, "{} versions are left", found.len());
+    found.len()
 }
 
 fn walk(dir: &Path) -> usize {

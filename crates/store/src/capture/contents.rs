@@ -13,6 +13,7 @@ use crate::elsewhere::rows;
 use crate::error::io_at;
 use crate::object_writer::file_path;
 use crate::part_places::Place;
+use crate::version_rows::has_versions;
 
 /// Bytes that are written once, by the name under which rows know them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,7 +176,12 @@ pub fn are_named(root: &Path, of: &[Content]) -> Result<bool, StoreError> {
 /// Rows that are known cost no copy: there may be a million of them, several times a second.
 fn objects(connection: &Connection, is_known: &IsKnown<'_>, contents: &mut Vec<Content>) -> Result<(), StoreError> {
     // What is elsewhere is the business of its own store.
-    let sql = format!("SELECT file, size FROM object WHERE {}", rows::is_local(connection)?);
+    let is_local = rows::is_local(connection)?;
+    let versions = match has_versions(connection)? {
+        true => format!(" UNION ALL SELECT file, size FROM version WHERE file IS NOT NULL AND {is_local}"),
+        false => String::new(),
+    };
+    let sql = format!("SELECT file, size FROM object WHERE {is_local}{versions}");
     let mut select = connection.prepare_cached(&sql)?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {

@@ -52,8 +52,8 @@ pub(crate) fn forget(connection: &Connection, file: &str) -> Result<(), StoreErr
 /// Notes all objects that are not noted: what was stored before there was a store elsewhere.
 pub(super) fn adopt(index: &Database) -> Result<(), StoreError> {
     index.write(|tx| {
-        let insert = "INSERT OR IGNORE INTO content_elsewhere (file, size, state) SELECT file, size, ? FROM object \
-                      WHERE size > ?";
+        let insert = "INSERT OR IGNORE INTO content_elsewhere (file, size, state) SELECT file, size, ?1 FROM object \
+                      WHERE size > ?2 UNION ALL SELECT file, size, ?1 FROM version WHERE size > ?2";
         tx.prepare_cached(insert)?.execute(params![WAITS, SMALL as u64])?;
         Ok(())
     })

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::{Attributes, DataDir, Objects, PutCondition};
+use crate::{Attributes, DataDir, DeleteCondition, Objects, PutCondition, Versioning};
 
 /// A store in memory that can be away, or fail at any call, before or after it has done its work.
 #[derive(Debug, Default)]
@@ -285,6 +285,35 @@ fn what_is_read_stays_there_until_its_reader_ends() {
     assert!(reader.read_all().unwrap() == bytes(1));
     drop(reader);
     eventually("it goes", || fake.names().is_empty());
+}
+
+#[test]
+fn earlier_versions_stay_there_until_they_are_removed() {
+    let (_temp, dir, fake) = data_dir();
+    // One that was stored before goes, too, though it is not the current one any more.
+    let early = Objects::open(&dir).unwrap();
+    early.create_bucket("b").unwrap();
+    early.set_versioning("b", Versioning::Enabled).unwrap();
+    let first = put(&early, "k", &bytes(1));
+    early.delete("b", "k").unwrap();
+    drop(early);
+    let objects = open(&dir, &fake, 0);
+    let second = put(&objects, "k", &bytes(2));
+    objects.delete("b", "k").unwrap();
+    eventually("both are there", || fake.names().len() == 2 && is_idle(&objects));
+    drop(objects);
+    let objects = open(&dir, &fake, 0);
+    let of = |meta: &ObjectMeta| objects.version_reader("b", "k", Some(meta.version.id())).unwrap();
+    assert!(of(&first).read_all().unwrap() == bytes(1) && of(&second).read_all().unwrap() == bytes(2));
+    // A tree that a job has holds what is removed meanwhile.
+    let tree = dir.channels_path().join("tree");
+    objects.hold_tree(&tree, &[(second.id.as_str(), &second)], &|| false).unwrap();
+    for meta in [&first, &second] {
+        objects.delete_if("b", "k", Some(meta.version.id()), &DeleteCondition::default()).unwrap();
+    }
+    eventually("one goes", || fake.names() == [name_of(&second.id)]);
+    objects.bring_held(&tree, &second.id).unwrap();
+    assert!(fs::read(tree.join(&second.id)).unwrap() == bytes(2));
 }
 
 #[test]
