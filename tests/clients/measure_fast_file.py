@@ -63,7 +63,10 @@ def main():
             print(f"the stored file: {source / 1e6:.0f} MB/s", flush=True)
             drop_caches()
             begin = time.monotonic()
-            channels = [{**jobs.channel("data", "fast/data/"), "InputMode": "FastFile"}, jobs.channel("code", "fast/code/")]
+            channels = [
+                {**jobs.channel("data", "fast/data/"), "InputMode": "FastFile"},
+                jobs.channel("code", "fast/code/"),
+            ]
             name = jobs.command("python3 /opt/ml/input/data/code/read.py", InputDataConfig=channels)
             jobs.saying(name, "first byte")
             print(f"from the job's creation to the first byte: {time.monotonic() - begin:.1f} s", flush=True)
