@@ -7,8 +7,6 @@ use shoal_encryption::Envelope;
 
 use crate::Version;
 
-use crate::Version;
-
 /// An object as of its last commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectMeta {
