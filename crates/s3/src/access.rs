@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::{Extensions, HeaderMap};
+use http::Extensions;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{
@@ -281,7 +281,7 @@ impl S3Access for ScopedAccess {
         }
         if self.backend.options.strict {
             let (headers, bucket) = (cx.headers().clone(), cx.s3_path().get_bucket_name().map(str::to_owned));
-            let has_kms = self.has_kms(&headers, bucket).await?;
+            let has_kms = encryption::has_kms(&self.backend, &headers, bucket).await?;
             refusals::refuse_without_effect(&headers, has_kms)?;
         }
         // The path alone decides about these two.
@@ -338,16 +338,6 @@ impl ScopedAccess {
             None => None,
         };
         Ok(Guard { scope, caller, account: self.backend.options.account.clone(), policy })
-    }
-
-    /// Whether the object of this request is encrypted under a key of the owner.
-    async fn has_kms(&self, headers: &HeaderMap, bucket: Option<String>) -> S3Result<bool> {
-        if headers.contains_key("x-amz-server-side-encryption-aws-kms-key-id") {
-            return Ok(true);
-        }
-        let Some(bucket) = bucket.filter(|_| refusals::asks_for_any_kms(headers)) else { return Ok(false) };
-        let objects = Arc::clone(&self.backend.objects);
-        errors::blocking(move || encryption::any_kms_has_effect(&objects, &bucket)).await
     }
 
     async fn policy(&self, bucket: String) -> S3Result<Option<Arc<Policy>>> {

@@ -1,6 +1,9 @@
 //! Encryption at rest as clients of S3 ask for it: under a key of the owner (SSE-KMS), or under a
 //! key that comes with each request (SSE-C).
 
+use std::sync::Arc;
+
+use http::HeaderMap;
 use md5::{Digest, Md5};
 use s3s::dto::ServerSideEncryption;
 use s3s::{S3Error, S3Result, s3_error};
@@ -9,8 +12,9 @@ use shoal_store::{BucketEncryption, Encryption, ObjectMeta, Objects, StoreError,
 
 use crate::attributes::at_rest;
 use crate::backend::Backend;
-use crate::errors::{from_key, from_store};
+use crate::errors::{blocking, from_key, from_store};
 use crate::guard::{Deed, Guard};
+use crate::refusals;
 
 /// AWS's key for requests that ask for SSE-KMS and name none.
 const DEFAULT_KEY: &str = "aws/s3";
@@ -332,8 +336,18 @@ impl Shown {
 }
 
 /// Whether SSE-KMS under no key by name has an effect in this bucket. Blocks.
-pub(crate) fn any_kms_has_effect(objects: &Objects, bucket: &str) -> Result<bool, StoreError> {
+fn any_kms_has_effect(objects: &Objects, bucket: &str) -> Result<bool, StoreError> {
     Ok(objects.keys().has(DEFAULT_KEY) || matches!(objects.encryption_for(bucket, None)?, Encryption::Kms(_)))
+}
+
+/// Whether the object of a request is encrypted under a key of the owner.
+pub(crate) async fn has_kms(backend: &Backend, headers: &HeaderMap, bucket: Option<String>) -> S3Result<bool> {
+    if headers.contains_key("x-amz-server-side-encryption-aws-kms-key-id") {
+        return Ok(true);
+    }
+    let Some(bucket) = bucket.filter(|_| refusals::asks_for_any_kms(headers)) else { return Ok(false) };
+    let objects = Arc::clone(&backend.objects);
+    blocking(move || any_kms_has_effect(&objects, &bucket)).await
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! Under which key a new content is encrypted: what its writer asks for, or else the default of its
 //! bucket, or else none.
 
+use std::sync::Arc;
+
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
-use shoal_encryption::{CustomerKey, DataKey, Envelope, Holder, KeyError};
+use shoal_encryption::{CustomerKey, DataKey, Envelope, Holder, KeyError, KeyRing};
 
+use crate::content_seals::{self, Opener};
 use crate::object_rows::{bucket_id, from_json, to_json};
-use crate::{Attributes, ObjectWriter, Objects, StoreError, UploadChecksum, UploadMeta};
+use crate::{Attributes, ObjectMeta, ObjectWriter, Objects, StoreError, UploadChecksum, UploadMeta};
 
 /// How a content is encrypted.
 #[derive(Debug, Clone, Default)]
@@ -44,6 +47,18 @@ pub(crate) fn forget_bucket(connection: &Connection, bucket: i64) -> Result<(), 
 }
 
 impl Objects {
+    /// With keys of the owner, under which contents are encrypted.
+    #[must_use]
+    pub fn with_keys(mut self, keys: Arc<KeyRing>) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// The owner's keys.
+    pub fn keys(&self) -> &KeyRing {
+        &self.keys
+    }
+
     /// The key for contents of a bucket whose writers ask for nothing.
     ///
     /// # Errors
@@ -153,5 +168,28 @@ impl Objects {
             Holder::Customer => customer.ok_or(KeyError::NoCustomerKey)?.open(envelope)?,
         };
         writer.under(Some((data, envelope.clone())))
+    }
+}
+
+impl Objects {
+    /// What decrypts an object; `None`: it is not encrypted.
+    pub(crate) fn opener(
+        &self,
+        meta: &ObjectMeta,
+        customer: Option<&CustomerKey>,
+    ) -> Result<Option<Opener>, StoreError> {
+        let Some(envelope) = &meta.attributes.encryption else { return Ok(None) };
+        let data = match &envelope.holder {
+            Holder::Kms(_) => self.keys.open_envelope(envelope)?,
+            Holder::Customer => customer.ok_or(KeyError::NoCustomerKey)?.open(envelope)?,
+        };
+        // Those of an object that was replaced meanwhile have gone: its blocks do not open.
+        let seals = self.index.read(|connection| content_seals::of_file(connection, &meta.id))?.unwrap_or_default();
+        Ok(Some(Opener::new(data, seals)))
+    }
+
+    /// Whether the content of this id is encrypted.
+    pub(crate) fn has_seals(&self, id: &str) -> Result<bool, StoreError> {
+        self.index.read(|connection| Ok(content_seals::of_file(connection, id)?.is_some()))
     }
 }

@@ -3,10 +3,10 @@
 //! [`crate::block_sums`], whose sums are of the ciphertext.
 
 use rusqlite::{Connection, OptionalExtension, params};
-use shoal_encryption::{BlockPlace, CustomerKey, DataKey, Holder, KeyError, SALT_BYTES, TAG_BYTES, open_block};
+use shoal_encryption::{BlockPlace, DataKey, SALT_BYTES, TAG_BYTES, open_block};
 
+use crate::StoreError;
 use crate::block_sums::BLOCK_BYTES;
-use crate::{ObjectMeta, Objects, StoreError};
 
 /// Keeps a file's seals, if it has any.
 pub(crate) fn keep(connection: &Connection, file: &str, seals: Option<&[u8]>) -> Result<(), StoreError> {
@@ -44,6 +44,10 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
+    pub(crate) fn new(data: DataKey, seals: Vec<u8>) -> Self {
+        Self { data, seals }
+    }
+
     /// Decrypts the block that begins at `start` of an object with these parts; `false`: it is not
     /// what was encrypted.
     pub(crate) fn open(&self, parts: &[(u32, u64)], start: u64, block: &mut [u8]) -> bool {
@@ -78,29 +82,6 @@ fn place_of(parts: &[(u32, u64)], at: u64) -> Option<(usize, BlockPlace)> {
 pub(crate) fn length_of(parts: &[(u32, u64)]) -> u64 {
     let of_part = |size: u64| SALT_BYTES as u64 + size.div_ceil(BLOCK_BYTES) * TAG_BYTES as u64;
     parts.iter().map(|&(count, size)| u64::from(count) * of_part(size)).sum()
-}
-
-impl Objects {
-    /// What decrypts an object; `None`: it is not encrypted.
-    pub(crate) fn opener(
-        &self,
-        meta: &ObjectMeta,
-        customer: Option<&CustomerKey>,
-    ) -> Result<Option<Opener>, StoreError> {
-        let Some(envelope) = &meta.attributes.encryption else { return Ok(None) };
-        let data = match &envelope.holder {
-            Holder::Kms(_) => self.keys.open_envelope(envelope)?,
-            Holder::Customer => customer.ok_or(KeyError::NoCustomerKey)?.open(envelope)?,
-        };
-        // Those of an object that was replaced meanwhile have gone: its blocks do not open.
-        let seals = self.index.read(|connection| of_file(connection, &meta.id))?.unwrap_or_default();
-        Ok(Some(Opener { data, seals }))
-    }
-
-    /// Whether the content of this id is encrypted.
-    pub(crate) fn has_seals(&self, id: &str) -> Result<bool, StoreError> {
-        self.index.read(|connection| Ok(of_file(connection, id)?.is_some()))
-    }
 }
 
 #[cfg(test)]

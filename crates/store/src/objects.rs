@@ -124,17 +124,6 @@ impl Objects {
         Ok(objects)
     }
 
-    /// With keys of the owner, under which contents are encrypted.
-    #[must_use]
-    pub fn with_keys(self, keys: Arc<KeyRing>) -> Self {
-        Self { keys, ..self }
-    }
-
-    /// The owner's keys.
-    pub fn keys(&self) -> &KeyRing {
-        &self.keys
-    }
-
     /// Why nothing can be stored any more until the directory is opened anew, if so.
     pub fn failure(&self) -> Option<&str> {
         self.index.failure()
