@@ -23,6 +23,14 @@ def until(what, is_so, seconds=30):
     return last
 
 
+def is_over(pid):
+    """Ended, be it that its parent has not noticed."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 def lacks(programs):
     return [program for program in programs if shutil.which(program, path=PATH) is None]
 
@@ -63,10 +71,13 @@ class Network:
     def __init__(self, tag, prefix):
         self.tag, self.prefix = tag, prefix
         self.here = f"{prefix}.254"
+        #: This machine, too: what leads there can be cut alone.
+        self.here_too = f"{prefix}.253"
 
     def up(self):
         run("ip", "link", "add", self.tag, "type", "bridge")
-        run("ip", "address", "add", f"{self.here}/24", "dev", self.tag)
+        for address in (self.here, self.here_too):
+            run("ip", "address", "add", f"{address}/24", "dev", self.tag)
         run("ip", "link", "set", self.tag, "up")
 
     def address(self, number):
@@ -91,6 +102,11 @@ class Network:
     def cut(self, number, is_cut=True):
         """Nothing passes between a machine and the others; or does again."""
         run("ip", "link", "set", f"{self.tag}v{number}", "down" if is_cut else "up")
+
+    def cut_to(self, number, address, is_cut=True):
+        """Nothing that a machine sends reaches an address; or does again."""
+        verb = "replace" if is_cut else "delete"
+        run("ip", "-n", self.namespace(number), "route", verb, "blackhole", f"{address}/32")
 
     def down(self, numbers):
         for number in numbers:

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """A real Slurm cluster on this machine, for tests: munged, slurmctld, and nodes that are network, PID
-and host name namespaces with a slurmd each. Needs root and Debian's packages slurmctld, slurmd,
-slurm-client and munge.
+and host name namespaces with a slurmd each; and slurmrestd, which accepts tokens. Needs root and
+Debian's packages slurmctld, slurmd, slurm-client, slurmrestd, slurm-wlm-jwt-plugin and munge.
 
     slurm_cluster.py up DIRECTORY [NODES]      slurm_cluster.py down DIRECTORY
+
+`up` prints the path of slurm.conf and the address of slurmrestd.
 """
 
 import os
@@ -17,7 +19,7 @@ import time
 import machines
 from machines import until
 
-PROGRAMS = ["munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "ip", "unshare"]
+PROGRAMS = ["munged", "slurmctld", "slurmd", "slurmrestd", "sbatch", "srun", "scontrol", "ip", "unshare", "setpriv"]
 CONFIGURATION = """
 ClusterName=tests
 SlurmctldHost={host}({server})
@@ -26,6 +28,8 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={root}/munge/socket
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key={root}/jwt.key
 CredType=cred/munge
 StateSaveLocation={root}/state
 SlurmdSpoolDir={root}/spool/%n
@@ -59,7 +63,9 @@ PartitionName=short Nodes=ALL MaxTime=1 State=UP PriorityTier=10 OverTimeLimit=0
 """
 
 
-PACKAGES = ["munge", "slurmctld", "slurmd", "slurm-client", "iproute2"]
+PACKAGES = ["munge", "slurmctld", "slurmd", "slurm-client", "slurmrestd", "slurm-wlm-jwt-plugin", "iproute2"]
+#: As Debian's slurmrestd has it.
+API = "v0.0.38"
 
 
 def missing():
@@ -69,16 +75,17 @@ def missing():
 
 class Cluster:
     """Nodes n1 .. nN, each with 8 processors and 64 GiB by its own account. With `own_caches` each
-    has its own cache; else all have this machine's.
+    has its own cache; else all have this machine's. Caches in `disks` are file systems of that size.
     """
 
-    def __init__(self, root, nodes=4, own_caches=False):
-        self.root, self.nodes = pathlib.Path(root), nodes
+    def __init__(self, root, nodes=4, own_caches=False, disks=None):
+        self.root, self.nodes, self.disks = pathlib.Path(root), nodes, disks or {}
         self.cache = self.root / "cache" if own_caches else None
         number = machines.number_of(self.root, "slm")
         self.network = machines.Network(f"slm{number}", f"10.214.{number}")
         self.server = self.network.here
         self.conf = self.root / "slurm.conf"
+        self.rest = f"http://{self.server}:6820"
         self.environment = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": machines.PATH}
 
     def up(self):
@@ -89,6 +96,8 @@ class Cluster:
         key = self.root / "munge/key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
+        (self.root / "jwt.key").write_bytes(os.urandom(32))
+        (self.root / "jwt.key").chmod(0o600)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -114,6 +123,7 @@ class Cluster:
         )
         (self.root / "munge").chmod(0o711)
         self.start_controller()
+        self.start_rest()
         for node in self.numbers():
             self.start_node(node)
         self.until_idle()
@@ -123,17 +133,21 @@ class Cluster:
         idle = lambda: self.call("sinfo", "-hN", "-p", "main", "-t", "idle").splitlines()
         until("all nodes are idle", lambda: len(idle()) == self.nodes)
 
-    def settings(self):
-        """For shoal.toml: all jobs run here."""
+    def settings(self, address=None, rest=False):
+        """For shoal.toml: all jobs run here. `address`: this machine's, as agents are to use it;
+        `rest`: by slurmrestd, and not by Slurm's commands.
+        """
         cache = f'cache = "{self.cache}"\n' if self.cache else ""
+        token = 'token_command = ["scontrol", "token", "lifespan=3600"]'
+        by_rest = f'rest = "{self.rest}"\n{token}\n' if rest else ""
         return f"""
 default_target = "cluster"
 agents_listen = "0.0.0.0:0"
-agents_address = "{self.server}"
+agents_address = "{address or self.server}"
 [target.cluster]
 kind = "slurm"
 conf = "{self.conf}"
-{cache}"""
+{cache}{by_rest}"""
 
     def numbers(self):
         return range(1, self.nodes + 1)
@@ -155,6 +169,35 @@ conf = "{self.conf}"
         os.kill(pid, signal.SIGKILL)
         until("the controller is gone", lambda: not pathlib.Path(f"/proc/{pid}").exists())
 
+    def start_rest(self):
+        """slurmrestd runs as neither root nor SlurmUser."""
+        nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+        address = self.rest.removeprefix("http://")
+        command = [*nobody, "slurmrestd", "-f", self.conf, "-a", "rest_auth/jwt", "-s", f"openapi/{API}", address]
+        with open(self.root / "slurmrestd.log", "ab") as log:
+            process = subprocess.Popen(
+                list(map(str, command)),
+                env={**self.environment, "SLURM_JWT": "daemon"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        (self.root / "slurmrestd.pid").write_text(str(process.pid))
+        host, port = address.split(":")
+
+        def answers():
+            with socket.socket() as client:
+                return client.connect_ex((host, int(port))) == 0
+
+        until("slurmrestd listens", answers)
+
+    def kill_rest(self):
+        """It ends on no other signal."""
+        pid = int((self.root / "slurmrestd.pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        until("slurmrestd is gone", lambda: machines.is_over(pid))
+
     def start_node(self, node):
         netns = self.network.machine(node)
         address = f"{self.network.address(node)}/24"
@@ -168,6 +211,8 @@ conf = "{self.conf}"
             own = self.root / f"cache-n{node}"
             for directory in (own, self.cache):
                 directory.mkdir(exist_ok=True)
+            if node in self.disks and not own.is_mount():
+                machines.run("mount", "-t", "tmpfs", "-o", f"size={self.disks[node]}", "tmpfs", own)
             script += 'mount --bind "$4" "$5"; '
             words += [own, self.cache]
         script += 'exec slurmd -D -f "$3" -N "$1"'
@@ -198,12 +243,14 @@ conf = "{self.conf}"
             self.call("scancel", "--full", "--signal=KILL", job)
         for node in self.numbers():
             self.kill_node(node)
-        for pid in (self.root / "slurmctld.pid", self.root / "munge/pid"):
+        for pid in (self.root / "slurmrestd.pid", self.root / "slurmctld.pid", self.root / "munge/pid"):
             if pid.exists():
                 try:
                     os.kill(int(pid.read_text()), signal.SIGKILL)
                 except ProcessLookupError:
                     pass
+        for node in self.disks:
+            machines.run("umount", "--lazy", self.root / f"cache-n{node}", check=False)
         self.network.down(self.numbers())
 
 
@@ -215,7 +262,7 @@ def main():
         if problem:
             sys.exit(problem)
         cluster.up()
-        print(cluster.conf)
+        print(cluster.conf, cluster.rest, sep="\n")
     else:
         cluster.down()
 

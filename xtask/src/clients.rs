@@ -70,8 +70,9 @@ pub(crate) fn run(
 /// As often do the tests that kill kill in `cargo xtask soak`, unless `SHOAL_SOAK` is set.
 const SOAK: &str = "20";
 
-/// Files whose tests draw the moments of kills.
-const KILLING: [&str; 3] = ["test_killed.py", "test_killed_under_load.py", "test_tuning_killed.py"];
+/// Files whose tests draw the moments of kills, and one whose faults are longer then.
+const KILLING: [&str; 4] =
+    ["test_killed.py", "test_killed_under_load.py", "test_tuning_killed.py", "test_slurm_faults.py"];
 
 /// Runs the tests that kill, many times as long.
 pub(crate) fn soak(workspace: &Workspace, python: &Path, shoal: &Path, outcome: &mut Outcome) -> Result<()> {

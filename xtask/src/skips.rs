@@ -23,7 +23,7 @@ const REASONS: &[(&str, Lacks)] = &[
     ("needs chromium", |_| !(runs("command -v chromium") || installs_packages())),
     ("needs docker's command and podman", |_| !(runs("command -v docker") && runs("command -v podman"))),
     // Likewise.
-    ("needs Slurm", |_| !(runs("command -v slurmctld") || installs_packages())),
+    ("needs Slurm", |_| !(runs("command -v slurmctld && command -v slurmrestd") || installs_packages())),
     // `cargo xtask kubernetes` builds it of Debian's source.
     ("needs Kubernetes' API server", |_| !installs_packages()),
     ("needs etcd", |_| !(runs("command -v etcd") || installs_packages())),

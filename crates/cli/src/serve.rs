@@ -158,6 +158,7 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
         silence_s: settings.silence_s,
+        target_silence_s: settings.target_silence_s,
         jobs_days: settings.jobs_days,
         audit_days: settings.audit_days,
         telemetry: TelemetryLimits {

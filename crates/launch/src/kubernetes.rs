@@ -277,10 +277,11 @@ impl Scheduler for Cluster {
     fn end_of(&self, pods: &Arc<Pods>, job: &Submitted, host: u32) -> Option<HostEnd> {
         let name = names::pod(&names::service(&job.name), host);
         let seen = pods.get(&name);
+        let node = self.node_of(pods, job, host);
         if let Some(state::PodState::Over(end)) = seen.map(|seen| &seen.state) {
-            return Some(end.clone());
+            return Some(end.clone().on_node(node.as_deref()));
         }
-        let node = seen.and_then(|seen| seen.pod.spec.as_ref()?.node_name.clone());
+        let named = node.clone();
         let of_pod = format!("involvedObject.kind=Pod,involvedObject.name={name}");
         let known = self.access.call(move |connected| async move {
             let api = Api::<Event>::namespaced(connected.client.clone(), &connected.namespace);
@@ -294,7 +295,13 @@ impl Scheduler for Cluster {
             Ok((events, is_node_lost))
         });
         let (events, is_node_lost) = known.unwrap_or_default();
-        Some(state::of_deleted(&name, seen.map(|seen| &*seen.pod), &events, is_node_lost))
+        let end = state::of_deleted(&name, seen.map(|seen| &*seen.pod), &events, is_node_lost);
+        Some(end.on_node(named.as_deref()))
+    }
+
+    fn node_of(&self, pods: &Arc<Pods>, job: &Submitted, host: u32) -> Option<String> {
+        let seen = pods.get(&names::pod(&names::service(&job.name), host))?;
+        seen.pod.spec.as_ref()?.node_name.clone()
     }
 
     fn end(&self, jobs: &[Submitted]) -> Result<(), LaunchError> {

@@ -22,7 +22,7 @@ mod watch;
 
 pub use kubernetes::{CacheVolume, KubernetesOptions, PodOptions, kubernetes};
 pub use local::Local;
-pub use slurm::{Nodes, SlurmOptions, SlurmType, slurm};
+pub use slurm::{Nodes, RestAddress, RestOptions, RestToken, RestVersion, SlurmOptions, SlurmType, slurm};
 pub use targets::ByTarget;
 pub use watch::{OnEnd, Watch};
 
@@ -280,6 +280,16 @@ pub trait Launcher: Send + Sync {
 
     /// How an instance that is lost ended, where its launcher knows more than its log.
     fn end_of(&self, _spec: &AllocationSpec, _host: u32) -> Option<HostEnd> {
+        None
+    }
+
+    /// Whether a scheduler finds out by itself which of the machines that this runs on are lost.
+    fn finds_lost_machines(&self, _spec: &AllocationSpec) -> bool {
+        false
+    }
+
+    /// The machine that an instance is or was on, by the name that its scheduler has for it.
+    fn machine_of(&self, _spec: &AllocationSpec, _host: u32) -> Option<String> {
         None
     }
 

@@ -5,12 +5,16 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::str::FromStr;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidfd_send_signal, set_parent_process_death_signal,
+};
 
 /// A process for all times: its id, its start in clock ticks since boot, and which boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +100,22 @@ impl Stat {
     }
 }
 
+/// The command is killed when the thread that starts it ends, be it with its whole process: that
+/// thread is to wait for it.
+pub(crate) fn end_with_caller(command: &mut Command) {
+    let caller = getpid();
+    let ask = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // It may have ended just before.
+        if getppid() == Some(caller) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
+    };
+    // SAFETY: two system calls, between fork and exec; nothing is allocated and no lock is taken.
+    #[expect(unsafe_code, reason = "std has no safe way to run something between fork and exec")]
+    unsafe {
+        command.pre_exec(ask);
+    }
+}
+
 fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|id| id.trim().to_owned())
@@ -122,6 +142,17 @@ pub(crate) fn leader(processes: Vec<Process>) -> Option<Process> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_ends_with_the_thread_that_has_started_it() {
+        let started = std::thread::spawn(|| {
+            let mut command = Command::new("/bin/sleep");
+            end_with_caller(command.arg("1000"));
+            command.spawn().unwrap()
+        });
+        let mut child = started.join().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(9));
+    }
 
     #[test]
     fn a_reused_id_is_another_process() {

@@ -84,6 +84,9 @@ pub(crate) trait Scheduler: Send + Sync {
     /// How a host of a job has ended.
     fn end_of(&self, jobs: &Self::Jobs, job: &Submitted, host: u32) -> Option<HostEnd>;
 
+    /// The node that a host of a job is or was on, as far as it is known.
+    fn node_of(&self, jobs: &Self::Jobs, job: &Submitted, host: u32) -> Option<String>;
+
     /// Ends these jobs; returns when nothing of them is left.
     ///
     /// # Errors
@@ -324,6 +327,16 @@ impl<S: Scheduler> Launcher for Scheduled<S> {
         let job = record.job_of(host)?;
         let jobs = self.scheduler.jobs().ok()?;
         self.scheduler.end_of(&jobs, job, host)
+    }
+
+    fn finds_lost_machines(&self, _: &AllocationSpec) -> bool {
+        true
+    }
+
+    fn machine_of(&self, spec: &AllocationSpec, host: u32) -> Option<String> {
+        let record = self.record(spec).ok()?;
+        let jobs = self.scheduler.jobs().ok()?;
+        self.scheduler.node_of(&jobs, record.job_of(host)?, host)
     }
 
     fn memory(&self, _: &[&AllocationSpec]) -> MemoryUse {

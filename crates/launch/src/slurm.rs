@@ -1,11 +1,16 @@
 //! Instances as jobs of a Slurm cluster: one allocation for each attempt, whole or not at all, with
 //! a step for each agent. Slurm decides when and where. Its commands are all that is needed:
-//! `sbatch`, `squeue`, `scancel` here, `srun` and `scontrol` in the batch script.
+//! `sbatch`, `squeue`, `scancel` here, `srun` and `scontrol` in the batch script. Where slurmrestd is
+//! configured, it is asked instead of the commands here.
 
 mod checking;
 mod commands;
+mod controller;
+mod hostlist;
 mod partitions;
 mod queue;
+mod request;
+mod rest;
 mod script;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +20,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use self::checking::Verdicts;
-use self::commands::run;
-use self::queue::{FORMAT, Job, State, how, jobs, why};
-use self::script::{ended, script, step_name};
+use self::commands::Commands;
+use self::controller::Controller;
+use self::hostlist::expand;
+use self::queue::{Job, State, how, node_failure, why};
+use self::request::Request;
+use self::rest::Rest;
+pub use self::rest::{Address as RestAddress, RestOptions, Token as RestToken, Version as RestVersion};
+use self::script::{ended, step_name};
 use crate::record::Submitted;
 use crate::scheduled::{PREFIX, Scheduled, Scheduler, Stage, allocation_of};
 use crate::{AllocationSpec, Ending, HostEnd, LaunchError, Launcher, Wants};
@@ -33,6 +43,8 @@ pub struct SlurmOptions {
     pub target: String,
     /// The cluster's configuration file, where Slurm's commands do not find it by themselves.
     pub conf: Option<PathBuf>,
+    /// Where slurmrestd answers; none: Slurm's commands are used.
+    pub rest: Option<RestOptions>,
     /// The program on the cluster's nodes; none: at the server's own path.
     pub program: Option<PathBuf>,
     /// Variables that agents get there, besides those of the allocation.
@@ -45,6 +57,14 @@ pub struct SlurmOptions {
     pub types: BTreeMap<String, SlurmType>,
     /// Between two questions to the controller.
     pub interval: Duration,
+}
+
+impl SlurmOptions {
+    /// Whether several instances of a job may be on one node.
+    fn packs(&self) -> bool {
+        let of_types = self.types.values().filter_map(|of_type| of_type.nodes);
+        of_types.chain([self.nodes]).any(|nodes| nodes == Nodes::Packed)
+    }
 }
 
 /// What an instance type is on the cluster.
@@ -68,16 +88,22 @@ pub enum Nodes {
     Packed,
 }
 
-/// A launcher of this cluster: the one that Slurm's commands speak to.
+/// A launcher of this cluster: the one that Slurm's commands, or slurmrestd, speak to.
 #[must_use]
 pub fn slurm(options: SlurmOptions) -> impl Launcher {
-    Scheduled::on(Cluster { options, snapshot: Mutex::default(), verdicts: Verdicts::default() })
+    let commands = Commands { target: options.target.clone(), conf: options.conf.clone() };
+    let controller: Box<dyn Controller> = match options.rest.clone() {
+        Some(rest) => Box::new(Rest::new(rest, commands)),
+        None => Box::new(commands),
+    };
+    Scheduled::on(Cluster { options, controller, snapshot: Mutex::default(), verdicts: Verdicts::default() })
 }
 
 /// A Slurm cluster.
 #[derive(Debug)]
 struct Cluster {
     options: SlurmOptions,
+    controller: Box<dyn Controller>,
     snapshot: Mutex<Option<Snapshot>>,
     verdicts: Verdicts,
 }
@@ -85,78 +111,48 @@ struct Cluster {
 /// Jobs by number.
 type Jobs = Arc<BTreeMap<u64, Job>>;
 
-/// All jobs, as the controller had them.
+/// All jobs, as the controller had them; or why it did not answer.
 #[derive(Debug, Clone)]
 struct Snapshot {
     at: Instant,
-    jobs: Jobs,
+    jobs: Result<Jobs, String>,
+}
+
+impl Snapshot {
+    /// What is known for a caller who asks for what was so after `since`.
+    fn valid_for(&self, since: Instant, interval: Duration) -> Option<Result<Jobs, String>> {
+        let is_valid = match self.jobs {
+            Ok(_) => self.at >= since,
+            Err(_) => self.at.elapsed() <= interval || self.at >= since,
+        };
+        is_valid.then(|| self.jobs.clone())
+    }
 }
 
 impl Cluster {
-    fn run(&self, program: &str, args: &[&str], input: Option<&str>) -> Result<String, LaunchError> {
-        let args = Vec::from_iter(args.iter().map(|arg| (*arg).to_owned()));
-        run(&self.options, program, &args, input)
-    }
-
-    /// All jobs, as they were after this moment.
+    /// All jobs, as they were after this moment. Where it does not answer, that is not asked again
+    /// for each allocation.
     fn jobs_since(&self, since: Instant) -> Result<Jobs, LaunchError> {
         let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Snapshot { jobs, .. }) = snapshot.as_ref().filter(|it| it.at >= since) {
-            return Ok(jobs.clone());
+        if let Some(known) = snapshot.as_ref().and_then(|it| it.valid_for(since, self.options.interval)) {
+            return self.known(known);
         }
-        let at = Instant::now();
-        let text = self.run("squeue", &["--noheader", "--states=all", "--format", FORMAT], None)?;
-        let jobs = Arc::new(jobs(&text));
+        let begun = Instant::now();
+        let (at, jobs) = match self.controller.jobs() {
+            Ok(jobs) => (begun, Ok(Arc::new(jobs))),
+            // As of its end: a controller that is silent is waited for until a timeout.
+            Err(error) => (Instant::now(), Err(words_of(error))),
+        };
         *snapshot = Some(Snapshot { at, jobs: jobs.clone() });
-        Ok(jobs)
+        self.known(jobs)
     }
 
     fn forget_snapshot(&self) {
         *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Arguments of `sbatch`, and the script.
-    fn job(&self, spec: &AllocationSpec, name: &str, hosts: &BTreeSet<u32>) -> (Vec<String>, String) {
-        let (options, wants) = (&self.options, &spec.wants);
-        let of_type = options.types.get(&wants.kind).cloned().unwrap_or_default();
-        let mut args: Vec<String> = [
-            "--parsable",
-            "--no-requeue",
-            // All of `commands::ENVIRONMENT`. For a list of names slurmd runs a login shell, which
-            // takes up to a second.
-            "--export=ALL",
-            "--output=/dev/null",
-            "--input=/dev/null",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        args.push(format!("--job-name={name}"));
-        args.push(format!("--comment={}", wants.label));
-        let (count, megabytes) = (hosts.len() as u64, wants.memory_bytes.div_ceil(1 << 20));
-        let nodes = of_type.nodes.unwrap_or(options.nodes);
-        if nodes != Nodes::Packed {
-            args.extend([format!("--nodes={count}-{count}"), "--ntasks-per-node=1".to_owned()]);
-        }
-        match nodes {
-            Nodes::Exclusive => args.extend(["--exclusive".to_owned(), "--mem=0".to_owned()]),
-            Nodes::Spread => {
-                args.extend((wants.cpus > 0).then(|| format!("--cpus-per-task={}", wants.cpus)));
-                args.extend((megabytes > 0).then(|| format!("--mem={megabytes}M")));
-                args.extend((wants.gpus > 0).then(|| format!("--gpus-per-node={}", wants.gpus)));
-            }
-            Nodes::Packed => {
-                args.push(format!("--ntasks={count}"));
-                args.extend((wants.cpus > 0).then(|| format!("--cpus-per-task={}", wants.cpus)));
-                let per_cpu = megabytes.div_ceil(wants.cpus.max(1).into());
-                args.extend((megabytes > 0).then(|| format!("--mem-per-cpu={per_cpu}M")));
-                args.extend((wants.gpus > 0).then(|| format!("--gpus-per-task={}", wants.gpus)));
-            }
-        }
-        args.extend(wants.seconds.map(|seconds| format!("--time={}", seconds.div_ceil(60).max(1))));
-        args.extend(options.args.iter().chain(&of_type.args).cloned());
-        let program = options.program.as_ref().unwrap_or(&spec.program).to_string_lossy().into_owned();
-        let spec = &AllocationSpec { env: [&spec.env[..], &options.env].concat(), ..spec.clone() };
-        (args, script(spec, hosts, &program, nodes != Nodes::Packed))
+    fn known(&self, jobs: Result<Jobs, String>) -> Result<Jobs, LaunchError> {
+        jobs.map_err(|what| LaunchError::Unavailable { target: self.options.target.clone(), what })
     }
 
     fn queued(&self, id: u64, job: &Job) -> String {
@@ -168,6 +164,14 @@ impl Cluster {
             text.push_str(&format!("; expected to start at {minute}"));
         }
         text
+    }
+}
+
+/// Without the target's name, which is added again.
+fn words_of(error: LaunchError) -> String {
+    match error {
+        LaunchError::Unavailable { what, .. } | LaunchError::Refused { what, .. } => what,
+        other => other.to_string(),
     }
 }
 
@@ -200,15 +204,9 @@ impl Scheduler for Cluster {
     }
 
     fn submit(&self, spec: &AllocationSpec, name: &str, hosts: &BTreeSet<u32>) -> Result<u64, LaunchError> {
-        let (args, text) = self.job(spec, name, hosts);
-        let printed = run(&self.options, "sbatch", &args, Some(&text))?;
+        let submitted = self.controller.submit(&Request::of(&self.options, spec, name, hosts));
         self.forget_snapshot();
-        // `ID` or `ID;CLUSTER`.
-        let id = printed.trim().split(';').next().and_then(|id| id.parse().ok());
-        id.ok_or_else(|| LaunchError::Unavailable {
-            target: self.options.target.clone(),
-            what: format!("sbatch printed {printed:?} and no job's number"),
-        })
+        submitted
     }
 
     fn find(&self, name: &str, _: &BTreeSet<u32>, known: &[Submitted]) -> Result<Option<u64>, LaunchError> {
@@ -233,7 +231,28 @@ impl Scheduler for Cluster {
             State::Over(ending) => ending,
             _ => Ending::Itself,
         };
-        Some(HostEnd { ending, text: how(id, ending, last.unwrap_or_default()) })
+        let text = match ending {
+            Ending::NodeFailed => {
+                // The message says less without it.
+                let down = self.controller.nodes_down(&job.nodes).unwrap_or_default();
+                node_failure(id, &expand(&job.nodes), &down)
+            }
+            _ => how(id, ending, last.unwrap_or_default()),
+        };
+        Some(HostEnd { ending, text })
+    }
+
+    fn node_of(&self, jobs: &Jobs, submitted: &Submitted, host: u32) -> Option<String> {
+        let mut nodes = expand(&job_of(submitted, jobs)?.nodes);
+        // By the script: hosts are on nodes in their order.
+        let place = match nodes.len() {
+            1 => 0,
+            several if several == submitted.hosts.len() && !self.options.packs() => {
+                submitted.hosts.iter().position(|other| *other == host)?
+            }
+            _ => return None,
+        };
+        Some(nodes.swap_remove(place))
     }
 
     fn end(&self, all: &[Submitted]) -> Result<(), LaunchError> {
@@ -252,17 +271,7 @@ impl Scheduler for Cluster {
         if ids.is_empty() {
             return Ok(());
         }
-        let words = Vec::from_iter(ids.iter().map(u64::to_string));
-        let words = || words.iter().map(String::as_str);
-        let all = |first: &[&'static str]| Vec::from_iter(first.iter().copied().chain(words()).map(str::to_owned));
-        // Steps first and at once; then what is queued, or is between two steps.
-        for first in [&["--quiet", "--full", "--signal=KILL"][..], &["--quiet"]] {
-            match run(&self.options, "scancel", &all(first), None) {
-                // Jobs that are over already.
-                Ok(_) | Err(LaunchError::Refused { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.controller.cancel(&ids)?;
         let until = Instant::now() + TIMEOUT;
         loop {
             match left()?.first() {
@@ -280,27 +289,20 @@ impl Scheduler for Cluster {
 
     fn end_hosts(&self, job: &Submitted, hosts: &BTreeSet<u32>) -> Result<(), LaunchError> {
         let until = Instant::now() + TIMEOUT;
-        let job = job.id.to_string();
+        let steps = hosts.iter().map(|host| step_name(*host)).collect();
         loop {
-            let text = self.run("squeue", &["--steps", "--noheader", "--format", "%i|%j", "--job", &job], None)?;
-            let steps = text.lines().filter_map(|line| line.trim().split_once('|'));
-            let ours = steps.filter(|(_, name)| hosts.iter().any(|host| step_name(*host) == *name));
-            let ours = Vec::from_iter(ours.map(|(step, _)| step.to_owned()));
-            if ours.is_empty() {
-                self.forget_snapshot();
-                return Ok(());
-            }
-            if Instant::now() >= until {
-                return Err(LaunchError::Unavailable {
-                    target: self.options.target.clone(),
-                    what: format!("step {} was killed {} s ago and has not ended", ours[0], TIMEOUT.as_secs()),
-                });
-            }
-            let mut args = vec!["--quiet".to_owned(), "--signal=KILL".to_owned()];
-            args.extend(ours);
-            match run(&self.options, "scancel", &args, None) {
-                Ok(_) | Err(LaunchError::Refused { .. }) => thread::sleep(POLL),
-                Err(error) => return Err(error),
+            match self.controller.kill_steps(job.id, &steps)?.first() {
+                None => {
+                    self.forget_snapshot();
+                    return Ok(());
+                }
+                Some(step) if Instant::now() >= until => {
+                    return Err(LaunchError::Unavailable {
+                        target: self.options.target.clone(),
+                        what: format!("step {step} was killed {} s ago and has not ended", TIMEOUT.as_secs()),
+                    });
+                }
+                Some(_) => thread::sleep(POLL),
             }
         }
     }
@@ -322,8 +324,9 @@ impl Scheduler for Cluster {
     /// Partitions, and the jobs of all servers.
     fn details(&self) -> Result<Vec<String>, String> {
         let words = |error: LaunchError| error.to_string();
-        let text = self.run("sinfo", &["--noheader", "--format", partitions::FORMAT], None).map_err(words)?;
-        let mut details = partitions::sentences(&text);
+        let known = self.controller.partitions().map_err(words)?;
+        let mut details = partitions::sentences(&known);
+        details.extend(partitions::missing(&self.options, &known));
         let jobs = self.jobs_since(Instant::now()).map_err(words)?;
         let ours = || jobs.values().filter(|job| job.name.starts_with(PREFIX));
         let count = |state: State| ours().filter(|job| job.state == state).count();
@@ -339,10 +342,63 @@ mod tests {
     #[test]
     fn a_job_that_ends_has_no_ends_of_hosts_yet() {
         let of = |state: &str| {
-            let all = jobs(&format!("7|{state}|None|N/A|shoal-a|arn:a|2:killed"));
+            let all = queue::jobs(&format!("7|{state}|None|N/A|n1|shoal-a|arn:a|2:killed"));
             hosts_that_ended(&all[&7])
         };
         assert_eq!(of("RUNNING"), BTreeSet::from([2]));
         assert_eq!(of("COMPLETING"), BTreeSet::new());
+    }
+
+    /// Counts how often it is asked, and never answers.
+    #[derive(Debug, Default)]
+    struct Silent(Arc<std::sync::atomic::AtomicU32>);
+
+    impl Silent {
+        fn silent<T>() -> Result<T, LaunchError> {
+            Err(LaunchError::Unavailable { target: "a".to_owned(), what: "no answer".to_owned() })
+        }
+    }
+
+    impl Controller for Silent {
+        fn jobs(&self) -> Result<BTreeMap<u64, Job>, LaunchError> {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Self::silent()
+        }
+        fn submit(&self, _: &Request) -> Result<u64, LaunchError> {
+            Self::silent()
+        }
+        fn test(&self, _: &Request) -> Result<(), LaunchError> {
+            Self::silent()
+        }
+        fn cancel(&self, _: &[u64]) -> Result<(), LaunchError> {
+            Self::silent()
+        }
+        fn kill_steps(&self, _: u64, _: &BTreeSet<String>) -> Result<Vec<String>, LaunchError> {
+            Self::silent()
+        }
+        fn partitions(&self) -> Result<Vec<partitions::Partition>, LaunchError> {
+            Self::silent()
+        }
+        fn nodes_down(&self, _: &str) -> Result<Vec<String>, LaunchError> {
+            Self::silent()
+        }
+    }
+
+    #[test]
+    fn a_controller_that_does_not_answer_is_asked_once_for_all_allocations() {
+        let asked = Arc::default();
+        let options = SlurmOptions { target: "a".to_owned(), interval: Duration::from_secs(60), ..Default::default() };
+        let cluster = Cluster {
+            options,
+            controller: Box::new(Silent(Arc::clone(&asked))),
+            snapshot: Mutex::default(),
+            verdicts: Verdicts::default(),
+        };
+        for _ in 0..3 {
+            let error = cluster.jobs().expect_err("it is silent").to_string();
+            assert_eq!(error, "the compute target a does not answer: no answer");
+            cluster.find("shoal-a", &BTreeSet::new(), &[]).expect_err("it is silent");
+        }
+        assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 1);
     }
 }

@@ -109,6 +109,14 @@ impl Launcher for ByTarget {
         self.of(spec).end_of(spec, host)
     }
 
+    fn finds_lost_machines(&self, spec: &AllocationSpec) -> bool {
+        self.of(spec).finds_lost_machines(spec)
+    }
+
+    fn machine_of(&self, spec: &AllocationSpec, host: u32) -> Option<String> {
+        self.of(spec).machine_of(spec, host)
+    }
+
     fn memory(&self, specs: &[&AllocationSpec]) -> MemoryUse {
         self.parts(specs).iter().flat_map(|part| part.launcher.memory(&part.specs)).collect()
     }

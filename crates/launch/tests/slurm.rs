@@ -7,7 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use shoal_launch::conformance::{self, program, started};
-use shoal_launch::{AllocationStatus, Launcher, LauncherExt, Nodes, SlurmOptions, slurm};
+use shoal_launch::{
+    AllocationStatus, Launcher, LauncherExt, Nodes, RestOptions, RestToken, RestVersion, SlurmOptions, slurm,
+};
 
 /// Goes down with the test.
 struct Cluster(PathBuf);
@@ -31,11 +33,12 @@ impl Drop for Cluster {
 fn conforms() {
     let dir = tempfile::tempdir().unwrap();
     let _cluster = Cluster(dir.path().join("cluster"));
-    let conf = match cluster("up", &dir.path().join("cluster")) {
-        Ok(conf) => conf,
+    let printed = match cluster("up", &dir.path().join("cluster")) {
+        Ok(printed) => printed,
         Err(problem) if problem.starts_with("needs ") => return eprintln!("skipped: {problem}"),
         Err(problem) => panic!("{problem}"),
     };
+    let (conf, address) = printed.split_once('\n').unwrap();
     let options = SlurmOptions {
         target: "tests".into(),
         nodes: Nodes::Packed,
@@ -43,9 +46,22 @@ fn conforms() {
         interval: Duration::from_millis(100),
         ..SlurmOptions::default()
     };
-    let slurm = slurm(options);
-    conformance::check(&slurm, dir.path());
-    only_others_are_ended(&slurm, &dir.path().join("others"));
+    let token = ["scontrol", "token", "lifespan=600"].map(str::to_owned).to_vec();
+    let rest = RestOptions {
+        address: address.parse().unwrap(),
+        version: RestVersion::default(),
+        user: None,
+        token: Some(RestToken::Command(token)),
+    };
+    for (way, options) in [("commands", options.clone()), ("rest", SlurmOptions { rest: Some(rest), ..options })] {
+        let dir = dir.path().join(way);
+        std::fs::create_dir(&dir).unwrap();
+        let slurm = slurm(options);
+        conformance::check(&slurm, &dir);
+        only_others_are_ended(&slurm, &dir.join("others"));
+        let report = slurm.reports().remove(0).details.unwrap();
+        assert!(report[0].starts_with("partition main (default): up, 4 of 4 nodes idle"), "{way}: {report:?}");
+    }
 }
 
 fn only_others_are_ended(slurm: &dyn Launcher, dir: &Path) {

@@ -61,6 +61,8 @@ struct HostState {
     waits_for_disk: bool,
     /// Its instance was removed, and no other was added yet.
     is_absent: bool,
+    /// To this server, at any time.
+    has_connected: bool,
 }
 
 struct Connection {
@@ -262,6 +264,7 @@ impl Attempt {
         {
             let mut host = self.host(host);
             host.connections.insert(conn, Connection { sender: sender.clone(), admit: Some(admit) });
+            host.has_connected = true;
             host.handle(hello);
         }
         admitted.recv().map_err(|_| io::Error::other("a newer connection of this agent has replaced it"))
@@ -275,6 +278,12 @@ impl Attempt {
     /// How many hosts' agents are connected.
     pub(crate) fn connected(&self) -> usize {
         self.all_hosts().filter(|host| host.link.connected().is_some()).count()
+    }
+
+    /// Hosts whose agents have never connected to this server.
+    pub(crate) fn unconnected(&self) -> Vec<Host> {
+        let hosts = Host::numbered().zip(self.all_hosts()).filter(|(_, host)| !host.is_absent && !host.has_connected);
+        hosts.map(|(number, _)| number).collect()
     }
 
     /// Whether the end of a host's process is reported at once.

@@ -62,6 +62,8 @@ pub struct Options {
     pub grace_s: u32,
     /// How long an agent may be silent, in seconds, before its instance is given up.
     pub silence_s: u64,
+    /// The same on a compute target whose scheduler finds lost machines by itself.
+    pub target_silence_s: u64,
     /// How much of log lines and metric points is kept.
     pub telemetry: TelemetryLimits,
     /// Days after their end at which jobs are deleted; `None`: clients delete them.

@@ -294,6 +294,7 @@ impl Server {
         };
         background.spawn_blocking(recovery::lose_unknown(&core, &attempts, &launcher, &live, &pending));
         background.spawn(driver::run(hands, tuner.clone(), effects, events, pending, keys_of_instances));
+        let agents_address = remote.as_ref().map(|remote| remote.route().address);
         background.extend(remote.map(|remote| remote.serve(agents, callers, agents_stopping.clone())));
         let memory = Memory {
             attempts: attempts.clone(),
@@ -302,8 +303,15 @@ impl Server {
             machines: machines.clone(),
             capacity: capacity.clone(),
         };
-        let watcher =
-            Watcher { attempts: attempts.clone(), launcher: launcher.clone(), core: core.clone(), memory, silence };
+        let watcher = Watcher {
+            attempts: attempts.clone(),
+            launcher: launcher.clone(),
+            core: core.clone(),
+            memory,
+            silence,
+            target_silence: Duration::from_secs(options.target_silence_s),
+            agents_address,
+        };
         background.spawn(Arc::new(watcher).watch());
         background.spawn(elsewhere::watch(objects.clone()));
         background.spawn(lifecycle::run(objects.clone()));

@@ -1,5 +1,7 @@
 //! Watching agents: whether they run, and whether their launch is queued.
 
+mod unreached;
+
 use std::{
     collections::{HashMap, HashSet},
     fs,
@@ -15,6 +17,7 @@ use tokio::{
     time::{sleep, sleep_until},
 };
 
+use self::unreached::Unreached;
 use crate::{
     attempts::{Attempt, Attempts},
     core::Core,
@@ -39,6 +42,7 @@ struct Agents {
     queued: HashMap<AttemptId, String>,
     /// A server before this one may have reported launches as queued.
     is_first_look: bool,
+    unreached: Unreached,
     ranked: Ranked,
 }
 
@@ -48,7 +52,11 @@ pub(crate) struct Watcher {
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) core: Core,
     pub(crate) memory: Memory,
+    /// Where it ends an agent's instance, and where a scheduler finds lost machines by itself.
     pub(crate) silence: Duration,
+    pub(crate) target_silence: Duration,
+    /// Where agents on other machines connect.
+    pub(crate) agents_address: Option<String>,
 }
 
 impl Watcher {
@@ -117,6 +125,7 @@ impl Watcher {
                     {
                         tracing::warn!("{}", describe(&error));
                     }
+                    self.look_for_unreached(agents, attempt, &status, passed);
                     self.look(attempt, &status, passed);
                 }
                 Err(error) => {
@@ -148,15 +157,45 @@ impl Watcher {
         if matches!(status, AllocationStatus::Unknown | AllocationStatus::Queued { .. }) {
             return;
         }
-        for (host, loss) in losses(&attempt.elapse(passed), &lost(attempt, status), self.silence) {
+        let has_scheduler = self.launcher.finds_lost_machines(&attempt.allocation);
+        let silence = if has_scheduler { self.target_silence } else { self.silence };
+        for (host, loss) in losses(&attempt.elapse(passed), &lost(attempt, status), silence) {
             match loss {
                 Loss::Ended => self.lose_ended(attempt, host),
-                Loss::Silent(silence) => {
-                    let seconds = silence.as_secs();
-                    let what = "it was stopped, or its machine hangs, and what runs there is ended";
-                    self.lose(attempt, host, format!("the agent of {host} was silent for {seconds} s: {what}"));
-                }
+                Loss::Silent(silence) => self.lose_silent(attempt, host, silence),
             }
+        }
+    }
+
+    fn lose_silent(&self, attempt: &Attempt, host: Host, silence: Duration) {
+        let machine = self.launcher.machine_of(&attempt.allocation, host.0);
+        let reason = match &self.agents_address {
+            Some(address) if machine.is_some() && attempt.unconnected().contains(&host) => {
+                unreached::lost(host, machine.as_deref(), address, silence)
+            }
+            _ => silent(host, machine.as_slice(), silence),
+        };
+        self.lose(attempt, host, reason);
+    }
+
+    /// Reports a launch whose agents do not connect, once.
+    fn look_for_unreached(&self, agents: &mut Agents, attempt: &Attempt, status: &AllocationStatus, passed: Duration) {
+        let AllocationStatus::Running { lost } = status else { return };
+        let Some(address) = &self.agents_address else { return };
+        if !self.launcher.finds_lost_machines(&attempt.allocation) {
+            return;
+        }
+        let hosts = Vec::from_iter(attempt.unconnected().into_iter().filter(|host| !lost.contains(&host.0)));
+        if hosts.is_empty() || !agents.unreached.elapse(&attempt.plan.attempt, passed) {
+            return;
+        }
+        let machines = hosts.iter().filter_map(|host| self.launcher.machine_of(&attempt.allocation, host.0)).collect();
+        let machines: Vec<String> = machines;
+        let reason = unreached::reason(&hosts, &machines, address);
+        tracing::warn!("{}: {reason}", attempt.plan.job);
+        let command = Command::LaunchDelayed { attempt: attempt.plan.attempt.clone(), reason };
+        if let Err(refusal) = self.core.tell(command) {
+            tracing::warn!("{refusal}");
         }
     }
 
@@ -220,6 +259,12 @@ fn of_scheduler(job: &JobName, is_kept: bool, ending: Ending) -> Option<Command>
     }
 }
 
+fn silent(host: Host, machine: &[String], silence: Duration) -> String {
+    let (machine, seconds) = (unreached::on(machine), silence.as_secs());
+    let what = "it was stopped, or its machine hangs, and what runs there is ended";
+    format!("the agent of {host}{machine} was silent for {seconds} s: {what}")
+}
+
 fn ended_without_report(host: Host, last: Option<&str>) -> String {
     let last = last.map_or_else(String::new, |line| format!(": {line}"));
     format!("the agent of {host} ended without a report{last}")
@@ -243,12 +288,20 @@ fn lost(attempt: &Attempt, status: &AllocationStatus) -> Vec<Host> {
 
 impl Agents {
     fn unknown(ended: mpsc::UnboundedSender<String>) -> Self {
-        Self { watches: HashMap::new(), ended, queued: HashMap::new(), is_first_look: true, ranked: Ranked::default() }
+        Self {
+            watches: HashMap::new(),
+            ended,
+            queued: HashMap::new(),
+            is_first_look: true,
+            unreached: Unreached::default(),
+            ranked: Ranked::default(),
+        }
     }
 
     fn forget_all_but(&mut self, attempts: &[Arc<Attempt>]) {
         self.watches.retain(|id, _| attempts.iter().any(|attempt| attempt.allocation.id == *id));
         self.queued.retain(|id, _| attempts.iter().any(|attempt| attempt.plan.attempt == *id));
+        self.unreached.forget_all_but(|id| attempts.iter().any(|attempt| attempt.plan.attempt == *id));
     }
 
     fn watch(&mut self, launcher: &dyn Launcher, spec: &AllocationSpec) -> Result<(), LaunchError> {

@@ -203,10 +203,11 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "silence_s",
         value: "SECONDS",
-        help: "How long an agent may be silent (stopped, its machine hanging) before its instance is given up",
+        help: "How long an agent may be silent (stopped, its machine hanging) before its instance is given up; `auto` is 60, \
+               and 300 on compute targets, which find lost machines themselves",
         client: false,
         is_switch: false,
-        default: |_| "60".to_owned(),
+        default: |_| "auto".to_owned(),
     },
     Setting {
         name: "log_quota",

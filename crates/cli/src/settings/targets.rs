@@ -159,7 +159,7 @@ fn text(table: &toml::Table, name: &str, place: &str) -> Result<Option<String>, 
 mod tests {
     use std::path::Path;
 
-    use shoal_launch::{CacheVolume, Nodes};
+    use shoal_launch::{CacheVolume, Nodes, RestToken};
 
     use super::*;
     use crate::settings::Settings;
@@ -190,6 +190,44 @@ mod tests {
         assert_eq!((&of_type.args[..], of_type.nodes), (&["--gres=gpu:8".to_owned()][..], Some(Nodes::Exclusive)));
         assert_eq!(settings.compute_targets.default.as_deref(), Some("lab"));
         assert_eq!(settings.compute_targets.all[0].types, ["ml.p4d.24xlarge"]);
+    }
+
+    #[test]
+    fn slurmrestd_has_an_address_and_a_token() {
+        let rest = |more: &str| {
+            let settings = read(&format!("[target.lab]\nkind = \"slurm\"\n{more}"))?;
+            let Scheduler::Slurm(slurm) = &settings.targets[0].scheduler else { panic!("Slurm") };
+            Ok::<_, String>(slurm.rest.clone())
+        };
+        assert_eq!(rest(""), Ok(None));
+        let options = rest(
+            "rest = \"http://login1:6821\"\napi_version = \"v0.0.39\"\nuser = \"alice\"\n\
+             token_command = [\"scontrol\", \"token\"]\npartition = \"main\"\nargs = [\"--exclude=n3\"]\n",
+        );
+        let options = options.unwrap().unwrap();
+        assert_eq!(
+            (options.address.to_string(), options.version.to_string()),
+            ("http://login1:6821".into(), "v0.0.39".into())
+        );
+        assert_eq!(options.user.as_deref(), Some("alice"));
+        assert_eq!(options.token, Some(RestToken::Command(vec!["scontrol".into(), "token".into()])));
+        let options = rest("rest = \"unix:/run/slurmrestd.sock\"\n").unwrap().unwrap();
+        assert_eq!((options.token, options.version.to_string()), (None, "v0.0.38".into()));
+        for (more, expected) in [
+            ("rest = \"login1\"\n", "rest = \"login1\" is none of \"http://HOST:PORT\""),
+            (
+                "rest = \"http://login1\"\n",
+                "rest = \"http://login1:6820\" needs a token: give token_file, or token_command",
+            ),
+            ("token_file = \"/token\"\n", "token_file is of no use without rest"),
+            ("rest = \"unix:/s\"\napi_version = \"v0.0.37\"\n", "api_version = \"v0.0.37\" is none of v0.0.38, "),
+            ("rest = \"unix:/s\"\ntoken_command = []\n", "token_command is a list of texts"),
+            ("rest = \"unix:/s\"\ntoken_command = [\"a\"]\ntoken_file = \"/b\"\n", "give one of them"),
+            ("rest = \"unix:/s\"\nargs = [\"--mem=9G\"]\n", "slurmrestd has no member for \"--mem=9G\""),
+        ] {
+            let error = rest(more).unwrap_err();
+            assert!(error.contains(expected), "{more}: {error}");
+        }
     }
 
     #[test]

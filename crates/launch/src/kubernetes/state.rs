@@ -75,6 +75,16 @@ pub(super) fn of_deleted(name: &str, last: Option<&Pod>, events: &[Event], is_no
     HostEnd { ending, text: how(name, ending, "") }
 }
 
+impl HostEnd {
+    /// The same; of a lost node with its name.
+    pub(super) fn on_node(mut self, node: Option<&str>) -> Self {
+        if let (Ending::NodeFailed, Some(node)) = (self.ending, node) {
+            self.text.push_str(&format!(" (node {node})"));
+        }
+        self
+    }
+}
+
 const NOT_SEEN: &str = "the scheduler has not looked at it yet";
 
 fn pending(status: &PodStatus) -> PodState {

@@ -7,12 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Cluster;
-use super::commands::run_within;
+use super::request::Request;
 use crate::scheduled::job_name;
 use crate::{AllocationSpec, LaunchError, Wants};
 
-/// A controller that takes longer delays no creation of a job.
-const LIMIT: Duration = Duration::from_secs(3);
 /// How long an answer is believed.
 const FRESH: Duration = Duration::from_secs(60);
 /// How long a controller that does not answer is not asked again.
@@ -38,7 +36,7 @@ impl Verdicts {
         &self,
         args: &[String],
         now: Instant,
-        ask: impl FnOnce() -> Result<String, LaunchError>,
+        ask: impl FnOnce() -> Result<(), LaunchError>,
     ) -> Option<String> {
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(verdict) = known().get(args).filter(|verdict| verdict.until > now) {
@@ -71,10 +69,8 @@ impl Cluster {
             wants,
             dir: PathBuf::new(),
         };
-        let (mut args, script) = self.job(&spec, &job_name(&spec, 0), &BTreeSet::from([1]));
-        args.push("--test-only".to_owned());
-        let ask = || run_within(&self.options, "sbatch", &args, Some(&script), LIMIT);
-        self.verdicts.of(&args, Instant::now(), ask)
+        let request = Request::of(&self.options, &spec, &job_name(&spec, 0), &BTreeSet::from([1]));
+        self.verdicts.of(&request.arguments(), Instant::now(), || self.controller.test(&request))
     }
 }
 
@@ -87,7 +83,7 @@ fn is_lasting(what: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn refused(what: &str) -> Result<String, LaunchError> {
+    fn refused(what: &str) -> Result<(), LaunchError> {
         Err(LaunchError::Refused { scheduler: "Slurm", target: "lab".to_owned(), what: what.to_owned() })
     }
 
@@ -119,7 +115,7 @@ mod tests {
         let args = ["--partition=x".to_owned()];
         assert!(verdicts.of(&args, now, || refused("invalid partition specified: x")).is_some());
         assert!(verdicts.of(&args, later(59), || panic!("it is known")).is_some());
-        assert!(verdicts.of(&args, later(61), || Ok(String::new())).is_none(), "there is one now");
+        assert!(verdicts.of(&args, later(61), || Ok(())).is_none(), "there is one now");
         let silent = || Err(LaunchError::Unavailable { target: "lab".to_owned(), what: "socket timed out".to_owned() });
         assert!(verdicts.of(&["-x".to_owned()], now, silent).is_none());
         assert!(verdicts.of(&["-x".to_owned()], later(11), || refused("is invalid")).is_some());

@@ -1,17 +1,25 @@
 //! Slurm's commands, which speak to its controller.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::SlurmOptions;
+use super::controller::Controller;
+use super::partitions::{self, Partition};
+use super::queue::{FORMAT, Job, jobs};
+use super::request::Request;
 use crate::LaunchError;
+use crate::process::end_with_caller;
 
 /// For a command, whose own limit is 10 to 100 s; one that takes longer than this is repeated.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
+/// For a question before a job is created: a controller that takes longer delays no creation.
+const TEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What of the server's environment commands and batch jobs have, beside `SLURM_*`: not its secrets.
 const ENVIRONMENT: [&str; 5] = ["HOME", "USER", "LOGNAME", "PATH", "LANG"];
@@ -33,35 +41,45 @@ const PASSING: [&str; 12] = [
     "resource temporarily unavailable",
 ];
 
-/// Runs a command of Slurm's; gives what it prints.
-///
-/// # Errors
-/// [`LaunchError::Unavailable`] if it may succeed later, [`LaunchError::Refused`] if not.
-pub(super) fn run(
-    options: &SlurmOptions,
-    program: &str,
-    args: &[String],
-    input: Option<&str>,
-) -> Result<String, LaunchError> {
-    run_within(options, program, args, input, TIMEOUT)
+/// A cluster that Slurm's commands on this machine speak to.
+#[derive(Debug, Clone)]
+pub(super) struct Commands {
+    /// The compute target's name, for messages.
+    pub(super) target: String,
+    pub(super) conf: Option<PathBuf>,
 }
 
-/// The same within another time.
-pub(super) fn run_within(
-    options: &SlurmOptions,
-    program: &str,
-    args: &[String],
-    input: Option<&str>,
-    limit: Duration,
-) -> Result<String, LaunchError> {
-    let target = &options.target;
-    let unavailable = |what: String| LaunchError::Unavailable { target: target.clone(), what };
-    let mut command = Command::new(program);
-    let is_passed = |name: &str| ENVIRONMENT.contains(&name) || name.starts_with("SLURM_");
-    let passed = env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed));
-    command.env_clear().envs(passed);
-    command.envs(options.conf.iter().map(|conf| ("SLURM_CONF", conf)));
-    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+impl Commands {
+    /// Runs a command of Slurm's; gives what it prints. One that takes longer than `limit` is
+    /// killed, and so is one whose caller is.
+    ///
+    /// # Errors
+    /// [`LaunchError::Unavailable`] if it may succeed later, [`LaunchError::Refused`] if not.
+    pub(super) fn run(
+        &self,
+        words: &[&str],
+        args: &[String],
+        input: Option<&str>,
+        limit: Duration,
+    ) -> Result<String, LaunchError> {
+        let mut command = Command::new(words[0]);
+        let is_passed = |name: &str| ENVIRONMENT.contains(&name) || name.starts_with("SLURM_");
+        let passed = env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed));
+        command.env_clear().envs(passed);
+        command.envs(self.conf.iter().map(|conf| ("SLURM_CONF", conf)));
+        command.args(&words[1..]).args(args);
+        run(&self.target, command, input, limit)
+    }
+}
+
+/// Runs a command; gives what it prints.
+fn run(target: &str, mut command: Command, input: Option<&str>, limit: Duration) -> Result<String, LaunchError> {
+    let program = &*command.get_program().to_string_lossy().into_owned();
+    let unavailable = |what: String| LaunchError::Unavailable { target: target.to_owned(), what };
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A server that is killed and started again looks for its jobs by name, and must not find one
+    // later that is being submitted then.
+    end_with_caller(&mut command);
     let mut child = command.spawn().map_err(|error| unavailable(format!("{program}: {error}")))?;
     let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (out, err) = (reader(stdout), reader(stderr));
@@ -101,7 +119,8 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String
     })
 }
 
-fn refusal(target: &str, program: &str, errors: &str) -> LaunchError {
+/// An error of a command, or of slurmrestd, which passes the controller's on.
+pub(super) fn refusal(target: &str, program: &str, errors: &str) -> LaunchError {
     let lines = errors.lines().map(str::trim).filter(|line| !line.is_empty());
     let errors = Vec::from_iter(lines).join("; ");
     let lower = errors.to_lowercase();
@@ -115,16 +134,79 @@ fn refusal(target: &str, program: &str, errors: &str) -> LaunchError {
     }
 }
 
+impl Controller for Commands {
+    fn jobs(&self) -> Result<BTreeMap<u64, Job>, LaunchError> {
+        let text = self.run(&["squeue", "--noheader", "--states=all", "--format", FORMAT], &[], None, TIMEOUT)?;
+        Ok(jobs(&text))
+    }
+
+    fn submit(&self, request: &Request) -> Result<u64, LaunchError> {
+        let printed = self.run(&["sbatch"], &request.arguments(), Some(&request.script), TIMEOUT)?;
+        // `ID` or `ID;CLUSTER`.
+        let id = printed.trim().split(';').next().and_then(|id| id.parse().ok());
+        id.ok_or_else(|| LaunchError::Unavailable {
+            target: self.target.clone(),
+            what: format!("sbatch printed {printed:?} and no job's number"),
+        })
+    }
+
+    fn test(&self, request: &Request) -> Result<(), LaunchError> {
+        let words = ["sbatch", "--test-only"];
+        self.run(&words, &request.arguments(), Some(&request.script), TEST_TIMEOUT).map(drop)
+    }
+
+    fn cancel(&self, jobs: &[u64]) -> Result<(), LaunchError> {
+        let ids = Vec::from_iter(jobs.iter().map(u64::to_string));
+        // Steps first and immediately; then what is queued, or is between two steps.
+        for words in [&["scancel", "--quiet", "--full", "--signal=KILL"][..], &["scancel", "--quiet"]] {
+            unless_over(self.run(words, &ids, None, TIMEOUT))?;
+        }
+        Ok(())
+    }
+
+    fn kill_steps(&self, job: u64, names: &BTreeSet<String>) -> Result<Vec<String>, LaunchError> {
+        let job = job.to_string();
+        let words = ["squeue", "--steps", "--noheader", "--format", "%i|%j", "--job", &job];
+        let text = self.run(&words, &[], None, TIMEOUT)?;
+        let steps = text.lines().filter_map(|line| line.trim().split_once('|'));
+        let left = Vec::from_iter(steps.filter(|(_, name)| names.contains(*name)).map(|(step, _)| step.to_owned()));
+        if !left.is_empty() {
+            unless_over(self.run(&["scancel", "--quiet", "--signal=KILL"], &left, None, TIMEOUT))?;
+        }
+        Ok(left)
+    }
+
+    fn partitions(&self) -> Result<Vec<Partition>, LaunchError> {
+        let text = self.run(&["sinfo", "--noheader", "--format", partitions::FORMAT], &[], None, TIMEOUT)?;
+        Ok(partitions::partitions(&text))
+    }
+
+    fn nodes_down(&self, nodes: &str) -> Result<Vec<String>, LaunchError> {
+        let words = ["sinfo", "--noheader", "--Node", "--states=down,fail", "--format", "%N", "--nodes", nodes];
+        let text = self.run(&words, &[], None, TIMEOUT)?;
+        // One line for each partition of a node.
+        Ok(BTreeSet::from_iter(text.lines().map(|line| line.trim().to_owned())).into_iter().collect())
+    }
+}
+
+/// Jobs that are over already need no cancelling.
+fn unless_over(cancelled: Result<String, LaunchError>) -> Result<(), LaunchError> {
+    match cancelled {
+        Ok(_) | Err(LaunchError::Refused { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn shell(script: &str, input: Option<&str>) -> Result<String, LaunchError> {
-        run(&gpu(), "/bin/sh", &["-c".to_owned(), script.to_owned()], input)
+        gpu().run(&["/bin/sh", "-c", script], &[], input, TIMEOUT)
     }
 
-    fn gpu() -> SlurmOptions {
-        SlurmOptions { target: "gpu".to_owned(), ..SlurmOptions::default() }
+    fn gpu() -> Commands {
+        Commands { target: "gpu".to_owned(), conf: None }
     }
 
     #[test]
@@ -141,7 +223,7 @@ mod tests {
              failure)"
         );
         assert!(matches!(
-            run(&gpu(), "/nonexistent/squeue", &[], None),
+            gpu().run(&["/nonexistent/squeue"], &[], None, TIMEOUT),
             Err(LaunchError::Unavailable { what, .. }) if what.starts_with("/nonexistent/squeue: ")
         ));
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::Ending;
 
 /// Fields of a line, in this order; the comment, which has the separator in it, is the last.
-pub(super) const FORMAT: &str = "%i|%T|%r|%S|%j|%k";
+pub(super) const FORMAT: &str = "%i|%T|%r|%S|%N|%j|%k";
 
 /// A job as Slurm has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,8 +13,10 @@ pub(super) struct Job {
     pub(super) state: State,
     /// Why it waits, or why it ended.
     pub(super) reason: String,
-    /// When it began, or is expected to: Slurm's local time.
+    /// When it began, or is expected to: `2026-11-27T08:00:00`, in Slurm's local time or with a `Z`.
     pub(super) start: Option<String>,
+    /// Which nodes it has or had, as a list of Slurm's; empty: none.
+    pub(super) nodes: String,
     pub(super) name: String,
     pub(super) comment: String,
 }
@@ -38,9 +40,10 @@ pub(super) fn jobs(text: &str) -> BTreeMap<u64, Job> {
 }
 
 fn job(line: &str) -> Option<(u64, Job)> {
-    let mut fields = line.splitn(6, '|');
+    let mut fields = line.splitn(7, '|');
     let mut next = || fields.next().map(str::trim);
-    let (id, state, reason, start, name) = (next()?.parse().ok()?, next()?, next()?, next()?, next()?);
+    let (id, state, reason, start) = (next()?.parse().ok()?, next()?, next()?, next()?);
+    let (nodes, name) = (next()?, next()?);
     let known = |text: &&str| !matches!(*text, "" | "(null)" | "N/A" | "None");
     Some((
         id,
@@ -48,13 +51,15 @@ fn job(line: &str) -> Option<(u64, Job)> {
             state: state_of(state),
             reason: reason.to_owned(),
             start: Some(start).filter(known).map(str::to_owned),
+            nodes: Some(nodes).filter(known).unwrap_or_default().to_owned(),
             name: name.to_owned(),
             comment: next().filter(known).unwrap_or_default().to_owned(),
         },
     ))
 }
 
-fn state_of(word: &str) -> State {
+/// What one of Slurm's words for a state means.
+pub(super) fn state_of(word: &str) -> State {
     match word {
         "PENDING" | "REQUEUED" | "REQUEUE_HOLD" | "REQUEUE_FED" | "SPECIAL_EXIT" | "RESV_DEL_HOLD" => State::Waits,
         "COMPLETING" | "STAGE_OUT" | "SIGNALING" => State::Ends,
@@ -73,7 +78,7 @@ fn state_of(word: &str) -> State {
 pub(super) fn how(id: u64, ending: Ending, last: &str) -> String {
     match ending {
         Ending::Itself | Ending::NeverStarted => last.to_owned(),
-        Ending::NodeFailed => format!("a node of Slurm job {id} failed (NODE_FAIL)"),
+        Ending::NodeFailed => node_failure(id, &[], &[]),
         Ending::Preempted => format!(
             "Slurm took the nodes of job {id} for a job of a higher priority (PREEMPTED); with managed spot training and \
              checkpoints the training job is resumed"
@@ -83,6 +88,17 @@ pub(super) fn how(id: u64, ending: Ending, last: &str) -> String {
             "Slurm ended job {id} for want of memory (OUT_OF_MEMORY): choose an instance type that has more of it"
         ),
         Ending::Cancelled => format!("Slurm job {id} was cancelled on the cluster (CANCELLED)"),
+    }
+}
+
+/// Which node of a job failed, for people. `nodes`: what it had; `down`: those of them that are down
+/// now.
+pub(super) fn node_failure(id: u64, nodes: &[String], down: &[String]) -> String {
+    match (nodes, down) {
+        ([node], _) | (_, [node]) => format!("node {node} of Slurm job {id} failed (NODE_FAIL)"),
+        ([], []) => format!("a node of Slurm job {id} failed (NODE_FAIL)"),
+        (nodes, []) => format!("one of the nodes {} of Slurm job {id} failed (NODE_FAIL)", nodes.join(", ")),
+        (_, down) => format!("nodes {} of Slurm job {id} failed (NODE_FAIL)", down.join(", ")),
     }
 }
 
@@ -113,11 +129,13 @@ mod tests {
 
     #[test]
     fn lines_are_jobs() {
-        let text = "12|RUNNING|None|2026-11-27T08:00:00|shoal-a|arn:x|2:no | space\n\
-                    13|PENDING|Resources|N/A|shoal-b|(null)\nnonsense\n14|NODE_FAIL|NodeDown|2026-11-27T08:00:00|c|\n";
+        let text = "12|RUNNING|None|2026-11-27T08:00:00|n[1-2]|shoal-a|arn:x|2:no | space\n\
+                    13|PENDING|Resources|N/A||shoal-b|(null)\nnonsense\n\
+                    14|NODE_FAIL|NodeDown|2026-11-27T08:00:00|n1|c|\n";
         let jobs = jobs(text);
         assert_eq!(jobs.keys().copied().collect::<Vec<_>>(), [12, 13, 14]);
         assert_eq!((jobs[&12].state, &*jobs[&12].comment), (State::Runs, "arn:x|2:no | space"));
+        assert_eq!((&*jobs[&12].nodes, &*jobs[&13].nodes), ("n[1-2]", ""));
         assert_eq!((jobs[&13].state, &jobs[&13].start, &*jobs[&13].comment), (State::Waits, &None, ""));
         assert_eq!((jobs[&14].state, &*jobs[&14].name), (State::Over(Ending::NodeFailed), "c"));
     }
@@ -130,6 +148,16 @@ mod tests {
         assert!(of(&["NODE_FAIL", "BOOT_FAIL"], Ending::NodeFailed) && of(&["FAILED", "COMPLETED"], Ending::Itself));
         assert_eq!(["PENDING", "COMPLETING", "CONFIGURING"].map(state_of), [State::Waits, State::Ends, State::Runs]);
         assert!(how(7, Ending::OutOfMemory, "").contains("choose an instance type that has more of it"));
+    }
+
+    #[test]
+    fn a_node_that_failed_is_named() {
+        let names = |names: &[&str]| Vec::from_iter(names.iter().map(|name| (*name).to_owned()));
+        let of = |nodes: &[&str], down: &[&str]| node_failure(7, &names(nodes), &names(down));
+        assert_eq!(of(&["n1"], &[]), "node n1 of Slurm job 7 failed (NODE_FAIL)");
+        assert_eq!(of(&["n1", "n2"], &["n2"]), "node n2 of Slurm job 7 failed (NODE_FAIL)");
+        assert_eq!(of(&["n1", "n2", "n3"], &["n2", "n3"]), "nodes n2, n3 of Slurm job 7 failed (NODE_FAIL)");
+        assert_eq!(of(&["n1", "n2"], &[]), "one of the nodes n1, n2 of Slurm job 7 failed (NODE_FAIL)");
     }
 
     #[test]

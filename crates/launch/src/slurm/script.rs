@@ -23,7 +23,8 @@ pub(super) fn script(spec: &AllocationSpec, hosts: &BTreeSet<u32>, program: &str
     let placed = if one_per_node { "--nodes=1 --nodelist=\"$node\" --exact --mem=0" } else { "--nodes=1 --exact" };
     let _ = write!(
         text,
-        r#"place=$(mktemp -d) || exit 1
+        r#"[ -n "${{HOME:-}}" ] || export HOME="$(getent passwd "$(id -u)" | cut -d : -f 6)"
+place=$(mktemp -d) || exit 1
 trap 'rm -rf "$place"' EXIT
 mkfifo "$place/ended" || exit 1
 exec 3<>"$place/ended"

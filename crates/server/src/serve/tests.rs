@@ -65,6 +65,7 @@ fn options(data_dir: &Path) -> Options {
         remote_agent_env: Vec::new(),
         grace_s: 1,
         silence_s: 60,
+        target_silence_s: 300,
         metrics_interval_ms: Some(1000),
         telemetry: TelemetryLimits { job_bytes: 1 << 20, total_bytes: 1 << 20, days: None },
         lease_s: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shoal_launch::{Nodes, SlurmOptions, SlurmType};
+use shoal_launch::{Nodes, RestAddress, RestOptions, RestToken, SlurmOptions, SlurmType};
 
 use super::{Scheduler, Target, instances, known, path, text, types};
 use crate::{exit::UsageError, settings::sizes::bytes};
@@ -12,12 +12,16 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Options of `sbatch` that have a member of their own.
 const SBATCH: [&str; 6] = ["partition", "account", "qos", "constraint", "gres", "reservation"];
 
+/// What belongs to slurmrestd.
+const REST: [&str; 5] = ["rest", "api_version", "user", "token_file", "token_command"];
+
 pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageError> {
     let members = ["kind", "conf", "instances", "program", "cache", "shared", "shared_size", "nodes", "args", "types"];
-    known(table, &[&members, &SBATCH], place)?;
+    known(table, &[&members, &SBATCH, &REST], place)?;
     let slurm = SlurmOptions {
         target: name.to_owned(),
         conf: path(table, "conf", place, "the path of the cluster's slurm.conf on this machine")?,
+        rest: rest(table, place)?,
         program: path(table, "program", place, "the path of shoal on the nodes")?,
         env: Vec::new(),
         args: arguments(table, place)?,
@@ -28,6 +32,14 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         })?,
         interval: INTERVAL,
     };
+    if slurm.rest.is_some() {
+        let of_types = slurm.types.values().flat_map(|of_type| &of_type.args);
+        if let Some(option) = slurm.args.iter().chain(of_types).find(|option| !RestOptions::has_option(option)) {
+            return Err(UsageError(format!(
+                "{place}: slurmrestd has no member for {option:?}: remove it, or remove rest, so that sbatch is used"
+            )));
+        }
+    }
     Ok(Target {
         name: name.to_owned(),
         instances: instances(table, place)?,
@@ -36,6 +48,54 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         shared_size: shared_size(table, place)?,
         scheduler: Scheduler::Slurm(slurm),
     })
+}
+
+/// How slurmrestd is reached, if it is to be used.
+fn rest(table: &toml::Table, place: &str) -> Result<Option<RestOptions>, UsageError> {
+    let wrong = |name: &str, problem: String| UsageError(format!("{place}: {name} = {problem}"));
+    let Some(address) = text(table, "rest", place)? else {
+        return match REST.iter().find(|name| table.contains_key(**name)) {
+            None => Ok(None),
+            Some(name) => Err(UsageError(format!(
+                "{place}: {name} is of no use without rest, the address of slurmrestd, such as \"http://login1:6820\""
+            ))),
+        };
+    };
+    let address: RestAddress = address.parse().map_err(|problem| wrong("rest", problem))?;
+    let version = text(table, "api_version", place)?.map(|text| text.parse()).transpose();
+    let file = path(table, "token_file", place, "the path of a file with a token")?;
+    let command = token_command(table, place)?;
+    let token = match (file, command) {
+        (Some(_), Some(_)) => {
+            return Err(UsageError(format!("{place}: token_file and token_command: give one of them")));
+        }
+        (Some(file), None) => Some(RestToken::File(file)),
+        (None, command) => command.map(RestToken::Command),
+    };
+    if token.is_none() && matches!(address, RestAddress::Tcp { .. }) {
+        return Err(UsageError(format!(
+            "{place}: rest = \"{address}\" needs a token: give token_file, or token_command = [\"scontrol\", \"token\", \
+             \"lifespan=3600\"]"
+        )));
+    }
+    Ok(Some(RestOptions {
+        address,
+        version: version.map_err(|problem: String| wrong("api_version", problem))?.unwrap_or_default(),
+        user: text(table, "user", place)?,
+        token,
+    }))
+}
+
+fn token_command(table: &toml::Table, place: &str) -> Result<Option<Vec<String>>, UsageError> {
+    let wrong = || {
+        UsageError(format!(
+            "{place}: token_command is a list of texts, such as [\"scontrol\", \"token\", \"lifespan=3600\"]"
+        ))
+    };
+    let Some(value) = table.get("token_command") else { return Ok(None) };
+    let words = value.as_array().filter(|words| !words.is_empty()).ok_or_else(wrong)?;
+    let words = words.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<Vec<String>>>();
+    Ok(Some(words.ok_or_else(wrong)?))
 }
 
 fn shared_size(table: &toml::Table, place: &str) -> Result<Option<u64>, UsageError> {

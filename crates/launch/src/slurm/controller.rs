@@ -1,0 +1,38 @@
+//! What is asked of a cluster, by Slurm's commands or by slurmrestd.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+
+use super::partitions::Partition;
+use super::queue::Job;
+use super::request::Request;
+use crate::LaunchError;
+
+/// A way to its controller. Each call asks it, and may take seconds.
+///
+/// # Errors
+/// Of all: [`LaunchError::Unavailable`] if the same may succeed later, [`LaunchError::Refused`] if
+/// not.
+pub(super) trait Controller: Debug + Send + Sync {
+    /// All jobs that it has, by number.
+    fn jobs(&self) -> Result<BTreeMap<u64, Job>, LaunchError>;
+
+    /// Submits a job; returns its number.
+    fn submit(&self, request: &Request) -> Result<u64, LaunchError>;
+
+    /// Whether it would take such a job, were there room; asked within seconds or not at all.
+    fn test(&self, request: &Request) -> Result<(), LaunchError>;
+
+    /// Kills jobs, those that wait too; jobs that are over already are fine. Returns before they
+    /// have ended.
+    fn cancel(&self, jobs: &[u64]) -> Result<(), LaunchError>;
+
+    /// Kills the steps of these names of a job; returns those that were still there.
+    fn kill_steps(&self, job: u64, names: &BTreeSet<String>) -> Result<Vec<String>, LaunchError>;
+
+    /// Its partitions, each once for each kind of node.
+    fn partitions(&self) -> Result<Vec<Partition>, LaunchError>;
+
+    /// Those of a list of nodes that are down.
+    fn nodes_down(&self, nodes: &str) -> Result<Vec<String>, LaunchError>;
+}

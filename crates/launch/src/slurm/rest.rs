@@ -1,0 +1,191 @@
+//! slurmrestd: Slurm's own REST API, with a token (JWT) over TCP, or on a Unix socket. What it cannot
+//! do is done by Slurm's commands, where they are there: ending one step of a job, and the check
+//! before a job is created (`sbatch --test-only`).
+
+mod address;
+mod answers;
+mod submission;
+mod tokens;
+mod transport;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use http::{Method, Request as HttpRequest};
+use serde_json::Value;
+
+pub use self::address::Address;
+use self::answers::Answers;
+pub use self::submission::Version;
+use self::submission::body;
+pub use self::tokens::Token;
+use self::tokens::Tokens;
+use self::transport::{Answer, call};
+use super::commands::{Commands, refusal};
+use super::controller::Controller;
+use super::partitions::Partition;
+use super::queue::Job;
+use super::request::Request;
+use crate::LaunchError;
+
+/// For an answer; slurmrestd itself waits for the controller for as long as `MessageTimeout`.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How slurmrestd is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestOptions {
+    /// Where it listens.
+    pub address: Address,
+    /// Which of its APIs is spoken.
+    pub version: Version,
+    /// Who the token is of, where it does not say so itself.
+    pub user: Option<String>,
+    /// None: the socket's user is known by the socket.
+    pub token: Option<Token>,
+}
+
+impl RestOptions {
+    /// Whether an option of `sbatch`, `--NAME=VALUE`, can be given to it.
+    #[must_use]
+    pub fn has_option(option: &str) -> bool {
+        submission::member(option).is_some()
+    }
+}
+
+/// A cluster that slurmrestd speaks to.
+#[derive(Debug)]
+pub(super) struct Rest {
+    options: RestOptions,
+    tokens: Tokens,
+    commands: Commands,
+}
+
+impl Rest {
+    pub(super) fn new(options: RestOptions, commands: Commands) -> Self {
+        Self { tokens: Tokens::new(options.token.clone()), options, commands }
+    }
+
+    fn unavailable(&self, what: String) -> LaunchError {
+        LaunchError::Unavailable { target: self.commands.target.clone(), what }
+    }
+
+    /// Asks; a token that is refused is renewed once.
+    fn ask(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value, LaunchError> {
+        let answer = self.send(method, path, body)?;
+        let answer = match answer.status {
+            401 if self.tokens.renew() => self.send(method, path, body)?,
+            _ => answer,
+        };
+        self.read(&answer)
+    }
+
+    fn send(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Answer, LaunchError> {
+        let RestOptions { address, version, user, .. } = &self.options;
+        let path = format!("/slurm/{}/{path}", version.name());
+        let mut request = HttpRequest::builder().method(method.clone()).uri(&path).header("Host", address.host());
+        request = request.header("Accept", "application/json");
+        if let Some(token) = self.tokens.token(&self.commands)? {
+            // It needs the user, though the token says whose it is.
+            if let Some(user) = user.clone().or_else(|| tokens::user(&token)) {
+                request = request.header("X-SLURM-USER-NAME", user);
+            }
+            request = request.header("X-SLURM-USER-TOKEN", token);
+        }
+        if body.is_some() {
+            request = request.header("Content-Type", "application/json");
+        }
+        let bytes = body.map(ToString::to_string).unwrap_or_default().into_bytes();
+        let request = request.body(bytes.into()).map_err(|error| self.unavailable(format!("slurmrestd: {error}")))?;
+        call(address, request, TIMEOUT).map_err(|what| {
+            self.unavailable(format!(
+                "slurmrestd at {address}: {what}; check that it runs there and that `rest` of the target names its address"
+            ))
+        })
+    }
+
+    /// The answer, unless it has errors.
+    fn read(&self, answer: &Answer) -> Result<Value, LaunchError> {
+        let Answer { status, body } = answer;
+        let RestOptions { address, version, .. } = &self.options;
+        match status {
+            401 | 403 => {
+                return Err(self.unavailable(format!(
+                    "slurmrestd at {address} refuses the token (HTTP {status}): set token_file or token_command of the \
+                     target, for instance token_command = [\"scontrol\", \"token\", \"lifespan=3600\"], and user to the \
+                     token's user"
+                )));
+            }
+            404 if serde_json::from_slice::<Value>(body).is_err() => {
+                return Err(self.unavailable(format!(
+                    "slurmrestd at {address} has no API {}: set api_version of the target to one that `slurmrestd -s list` \
+                     prints",
+                    version.name()
+                )));
+            }
+            _ => {}
+        }
+        let Ok(value) = serde_json::from_slice::<Value>(body) else {
+            let text = String::from_utf8_lossy(body);
+            let start: String = text.trim().chars().take(200).collect();
+            return Err(self.unavailable(format!("slurmrestd at {address} answers HTTP {status} with {start:?}")));
+        };
+        match answers::errors(&value) {
+            Some(errors) => Err(refusal(&self.commands.target, "slurmrestd", &errors)),
+            None if *status >= 400 => Err(self.unavailable(format!("slurmrestd at {address} answers HTTP {status}"))),
+            None => Ok(value),
+        }
+    }
+
+    fn answers(&self) -> Answers {
+        Answers { version: self.options.version }
+    }
+}
+
+impl Controller for Rest {
+    fn jobs(&self) -> Result<BTreeMap<u64, Job>, LaunchError> {
+        Ok(self.answers().jobs(&self.ask(&Method::GET, "jobs/", None)?))
+    }
+
+    fn submit(&self, request: &Request) -> Result<u64, LaunchError> {
+        let body = body(self.options.version, request).map_err(|what| LaunchError::Refused {
+            scheduler: "Slurm",
+            target: self.commands.target.clone(),
+            what,
+        })?;
+        let answer = self.ask(&Method::POST, "job/submit", Some(&body))?;
+        answers::number(&answer["job_id"])
+            .filter(|id| *id > 0)
+            .ok_or_else(|| self.unavailable(format!("slurmrestd answers {answer} and no job's number")))
+    }
+
+    fn test(&self, request: &Request) -> Result<(), LaunchError> {
+        self.commands.test(request)
+    }
+
+    fn cancel(&self, jobs: &[u64]) -> Result<(), LaunchError> {
+        for job in jobs {
+            match self.ask(&Method::DELETE, &format!("job/{job}"), None) {
+                // Jobs that are over already.
+                Ok(_) | Err(LaunchError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn kill_steps(&self, job: u64, names: &BTreeSet<String>) -> Result<Vec<String>, LaunchError> {
+        self.commands.kill_steps(job, names)
+    }
+
+    fn partitions(&self) -> Result<Vec<Partition>, LaunchError> {
+        let partitions = self.ask(&Method::GET, "partitions/", None)?;
+        Ok(self.answers().partitions(&partitions, &self.ask(&Method::GET, "nodes/", None)?))
+    }
+
+    fn nodes_down(&self, nodes: &str) -> Result<Vec<String>, LaunchError> {
+        let names = super::hostlist::expand(nodes);
+        let mut down = self.answers().nodes_down(&self.ask(&Method::GET, "nodes/", None)?);
+        down.retain(|name| names.contains(name));
+        Ok(down)
+    }
+}

@@ -1,0 +1,194 @@
+"""Faults between a server and its Slurm cluster, and slurmrestd in place of Slurm's commands.
+
+`SHOAL_SOAK` makes them as long and as many as issue 17 has them: a minute, 200 jobs.
+"""
+
+import concurrent.futures
+import os
+import time
+
+import machines
+import pytest
+import slurm_cluster
+from house import House, eventually
+from jobs import Jobs
+
+IS_SOAK = "SHOAL_SOAK" in os.environ
+CUT_S = 60 if IS_SOAK else 5
+JOBS = 200 if IS_SOAK else 12
+WAITS = "echo ready; while true; do sleep 0.1; done"
+#: The node whose disk is small, and no other.
+TYPES = """
+[target.cluster.types]
+"ml.m5.xlarge" = { args = ["--nodelist=n3"] }
+"ml.c5.xlarge" = { args = ["--exclude=n3"] }
+"ml.g5.2xlarge" = { partition = "gpu", gres = "gpu:2" }
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster):
+    return start_cluster(slurm_cluster, nodes=3, own_caches=True, disks={3: "8m"})
+
+
+class Counted:
+    """Slurm's commands, each call of which leaves a line."""
+
+    NAMES = ("sbatch", "squeue", "scancel", "sinfo")
+
+    def __init__(self, directory):
+        self.directory, self.log = directory, directory / "calls"
+        self.log.touch()
+        for name in self.NAMES:
+            path = directory / name
+            path.write_text(f'#!/bin/sh\necho "{name} $*" >> {self.log}\nexec /usr/bin/{name} "$@"\n')
+            path.chmod(0o755)
+        self.variables = {"PATH": f"{directory}:{machines.PATH}"}
+
+    def calls(self):
+        return self.log.read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    return Counted(tmp_path_factory.mktemp("commands"))
+
+
+@pytest.fixture(scope="module")
+def jobs(cluster, commands):
+    house = House(settings=cluster.settings(cluster.network.here_too) + TYPES, variables=commands.variables)
+    yield Jobs(house)
+    house.close()
+
+
+def message(jobs, name):
+    return jobs.describe(name)["SecondaryStatusTransitions"][-1]["StatusMessage"]
+
+
+def on_slurm(jobs, line, kind="ml.c5.xlarge", **more):
+    return jobs.command(line, instance_type=kind, **more)
+
+
+def test_a_network_that_is_cut_loses_no_line_and_doubles_none(jobs, cluster):
+    count = 5 * CUT_S + 20
+    name = on_slurm(jobs, f"for i in $(seq {count}); do echo line $i; sleep 0.2; done")
+    jobs.saying(name, "line 3")
+    [node] = {int(text.strip()[1:]) for text in cluster.call("squeue", "-h", "-t", "R", "-o", "%N").splitlines()}
+    cluster.network.cut_to(node, cluster.network.here_too)
+    try:
+        time.sleep(CUT_S)
+        seen = len(jobs.lines(name))
+        assert seen < 5 * CUT_S, f"it is not cut: {seen} lines"
+        assert jobs.describe(name)["TrainingJobStatus"] == "InProgress"
+    finally:
+        cluster.network.cut_to(node, cluster.network.here_too, is_cut=False)
+    jobs.completed(name)
+    assert jobs.lines(name) == [f"line {number}" for number in range(1, count + 1)]
+
+
+def test_agents_that_cannot_reach_the_server_are_explained(jobs, cluster):
+    """As where agents_address is wrong on the nodes, or a firewall closes its port."""
+    for node in (1, 2):
+        cluster.network.cut_to(node, cluster.network.here_too)
+    try:
+        name = on_slurm(jobs, "echo reached")
+        if IS_SOAK:
+            eventually(lambda: "no agent has connected" in message(jobs, name))
+            text = message(jobs, name)
+            assert f"{cluster.network.here_too}:" in text and "agents_address" in text and "on n" in text, text
+        else:
+            eventually(lambda: cluster.call("squeue", "-h", "-t", "R"))
+    finally:
+        for node in (1, 2):
+            cluster.network.cut_to(node, cluster.network.here_too, is_cut=False)
+    jobs.completed(name)
+    assert jobs.lines(name) == ["reached"]
+
+
+def test_an_input_that_does_not_fit_on_a_node(jobs, cluster):
+    jobs.put("faults/large.bin", os.urandom(24 << 20))
+    reason = jobs.failed(on_slurm(jobs, "true", "ml.m5.xlarge", InputDataConfig=[jobs.channel("data", "faults")]))
+    assert "No space left on device" in reason and str(cluster.cache) in reason and "n3" in reason, reason
+    jobs.completed(on_slurm(jobs, "true", "ml.m5.xlarge"))
+
+
+def test_many_jobs_at_once_run_once_each(jobs, cluster, commands):
+    before, begun = len(commands.calls()), time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        names = list(pool.map(lambda number: on_slurm(jobs, f"echo job {number}"), range(JOBS)))
+    for number, name in enumerate(names):
+        jobs.completed(name)
+        assert jobs.lines(name) == [f"job {number}"]
+    seconds = time.monotonic() - begun
+    calls = [line.split()[0] for line in commands.calls()[before:]]
+    assert calls.count("sbatch") <= JOBS + 1, "one for each, and one --test-only for all"
+    print(f"{JOBS} jobs in {seconds:.1f} s, squeue {calls.count('squeue')} times, scancel {calls.count('scancel')} times")
+    # Each end is waited for by looks that all who wait share.
+    assert calls.count("squeue") <= 3 * JOBS + 2 * seconds, (calls.count("squeue"), seconds)
+
+
+def test_types_that_the_cluster_does_not_have_are_shown(jobs):
+    shown = jobs.house.shoal("targets").stdout
+    assert 'types."ml.g5.2xlarge": the cluster has no partition gpu; it has main, high, short' in shown, shown
+
+
+@pytest.fixture(scope="module")
+def by_rest(cluster, tmp_path_factory):
+    commands = Counted(tmp_path_factory.mktemp("unused"))
+    house = House(settings=cluster.settings(rest=True), variables=commands.variables)
+    jobs = Jobs(house)
+    yield jobs
+    house.close()
+    # What slurmrestd of that version cannot do.
+    assert {line for line in commands.calls() if "--test-only" not in line} == set()
+
+
+def test_slurmrestd_starts_and_ends_jobs(by_rest, cluster):
+    two = by_rest.command('echo "$SM_HOSTS"; echo home $HOME >&2', instances=2)
+    stopped = by_rest.command(WAITS)
+    by_rest.saying(stopped, "ready")
+    by_rest.sagemaker.stop_training_job(TrainingJobName=stopped)
+    by_rest.completed(two)
+    assert by_rest.lines(two, "algo-2")[0] == '["algo-1","algo-2"]'
+    assert by_rest.wait(stopped)["TrainingJobStatus"] == "Stopped"
+    shown = by_rest.house.shoal("targets").stdout
+    assert "partition main (default): up, " in shown and "of 24 processors free" in shown, shown
+    assert "partition short: up, " in shown and "at most 1:00" in shown, shown
+
+
+def test_slurmrestd_that_is_gone_delays_and_fails_nothing(by_rest, cluster):
+    running = by_rest.command(WAITS)
+    by_rest.saying(running, "ready")
+    cluster.kill_rest()
+    try:
+        late = by_rest.command("echo late")
+        eventually(lambda: f"slurmrestd at {cluster.rest}" in message(by_rest, late))
+        shown = by_rest.house.shoal("targets", check=False)
+        assert shown.returncode == 1 and "check that it runs there" in shown.stdout, shown.stdout
+        assert by_rest.describe(running)["TrainingJobStatus"] == "InProgress"
+    finally:
+        cluster.start_rest()
+    by_rest.completed(late)
+    by_rest.sagemaker.stop_training_job(TrainingJobName=running)
+    assert by_rest.wait(running)["TrainingJobStatus"] == "Stopped"
+
+
+def test_what_slurmrestd_refuses_is_explained(by_rest, tmp_path):
+    house, toml = by_rest.house, by_rest.house.data / "shoal.toml"
+    settings = toml.read_text()
+    (tmp_path / "token").write_text("SLURM_JWT=no.token.atall\n")
+    [line] = [line for line in settings.splitlines() if line.startswith("token_command")]
+    for changed, expected in [
+        (settings.replace(line, f'token_file = "{tmp_path / "token"}"'), "refuses the token (HTTP 401): set token_file"),
+        (settings.replace(line, f'{line}\napi_version = "v0.0.39"'), "has no API v0.0.39: set api_version"),
+    ]:
+        house.stop()
+        toml.write_text(changed)
+        house.start()
+        shown = house.shoal("targets", check=False)
+        assert shown.returncode == 1 and expected in shown.stdout, shown.stdout
+    house.stop()
+    toml.write_text(settings)
+    house.start()
+    by_rest.connect()
+    by_rest.completed(by_rest.command("true"))
