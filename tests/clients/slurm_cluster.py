@@ -10,10 +10,12 @@ Debian's packages slurmctld, slurmd, slurm-client, slurmrestd, slurm-wlm-jwt-plu
 
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import machines
@@ -85,6 +87,7 @@ class Cluster:
         self.network = machines.Network(f"slm{number}", f"10.214.{number}")
         self.server = self.network.here
         self.conf = self.root / "slurm.conf"
+        self.rest_files = pathlib.Path(tempfile.gettempdir(), f"{self.network.tag}-rest")
         self.rest = f"http://{self.server}:6820"
         self.environment = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": machines.PATH}
 
@@ -170,14 +173,17 @@ conf = "{self.conf}"
         until("the controller is gone", lambda: not pathlib.Path(f"/proc/{pid}").exists())
 
     def start_rest(self):
-        """slurmrestd runs as neither root nor SlurmUser."""
+        """slurmrestd runs as neither root nor SlurmUser, and reads nothing below `root`."""
+        self.rest_files.mkdir(exist_ok=True)
+        self.rest_files.chmod(0o755)
+        conf = shutil.copy(self.conf, self.rest_files)
         nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
         address = self.rest.removeprefix("http://")
-        command = [*nobody, "slurmrestd", "-f", self.conf, "-a", "rest_auth/jwt", "-s", f"openapi/{API}", address]
+        command = [*nobody, "slurmrestd", "-f", conf, "-a", "rest_auth/jwt", "-s", f"openapi/{API}", address]
         with open(self.root / "slurmrestd.log", "ab") as log:
             process = subprocess.Popen(
                 list(map(str, command)),
-                env={**self.environment, "SLURM_JWT": "daemon"},
+                env={**self.environment, "SLURM_CONF": str(conf), "SLURM_JWT": "daemon"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -249,6 +255,7 @@ conf = "{self.conf}"
                     os.kill(int(pid.read_text()), signal.SIGKILL)
                 except ProcessLookupError:
                     pass
+        shutil.rmtree(self.rest_files, ignore_errors=True)
         for node in self.disks:
             machines.run("umount", "--lazy", self.root / f"cache-n{node}", check=False)
         self.network.down(self.numbers())
