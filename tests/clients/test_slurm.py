@@ -165,7 +165,11 @@ def test_a_restored_copy_ends_nothing_of_the_originals(jobs, cluster):
         # What it had started, too, is ended when it ends.
         time.sleep(2)
         assert queue(cluster) == before
-        # Nor does the original, which ends what it does not know when it starts.
+    finally:
+        copy.stop()
+    # Nor does the original, which ends what it does not know when it starts.
+    copy = House(data=data)
+    try:
         of_copy = slurm(Jobs(copy), WAITS)
         Jobs(copy).saying(of_copy, "ready")
         both = queue(cluster)

@@ -34,6 +34,38 @@ pub(crate) enum InputError {
     /// An object arrives damaged, or this machine cannot take it.
     #[error("could not make a directory of the objects of an input")]
     Place(#[source] PlaceError),
+    /// The same, on a node that is not the server's.
+    #[error("could not keep an input on node {node} in {}{}", cache.display(), advice(source))]
+    Node {
+        /// By its host name.
+        node: String,
+        /// The node's cache.
+        cache: PathBuf,
+        /// Why not.
+        #[source]
+        source: PlaceError,
+    },
+}
+
+impl InputError {
+    /// The same with the node that cannot take an input.
+    pub(crate) fn on_node(self, node: &str, cache: &Path) -> Self {
+        match self {
+            Self::Place(source @ PlaceError::Io(_)) => {
+                Self::Node { node: node.to_owned(), cache: cache.to_owned(), source }
+            }
+            other => other,
+        }
+    }
+}
+
+fn advice(error: &PlaceError) -> &'static str {
+    match error {
+        PlaceError::Io(error) if error.kind() == io::ErrorKind::StorageFull => {
+            " (free some space there, or set `cache` of the compute target in shoal.toml to a larger disk)"
+        }
+        _ => "",
+    }
 }
 
 /// Whether the server is to be asked again.
@@ -286,5 +318,24 @@ impl Line {
                 _ => return Err(io::Error::other("the server answers with something else than an object").into()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::causes::with_causes;
+
+    #[test]
+    fn the_node_that_cannot_take_an_input_is_named() {
+        let of = |error: PlaceError| with_causes(&InputError::Place(error).on_node("n3", Path::new("/scratch/cache")));
+        assert_eq!(
+            of(io::Error::from_raw_os_error(28).into()),
+            "could not keep an input on node n3 in /scratch/cache (free some space there, or set `cache` of the compute \
+             target in shoal.toml to a larger disk): No space left on device (os error 28)"
+        );
+        let other = of(io::Error::from_raw_os_error(13).into());
+        assert_eq!(other, "could not keep an input on node n3 in /scratch/cache: Permission denied (os error 13)");
+        assert_eq!(with_causes(&InputError::Stopped.on_node("n3", Path::new("/"))), "stopped");
     }
 }

@@ -152,6 +152,11 @@ impl ObjectCache {
         Self { dir, max_bytes }
     }
 
+    /// Where it is.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The object's file, if it is here as it came.
     fn sound(&self, id: &str, size: u64) -> io::Result<Option<PathBuf>> {
         for entry in entries(&self.dir.join(id))? {

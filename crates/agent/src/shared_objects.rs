@@ -45,6 +45,11 @@ pub(crate) struct SharedObjects {
     _lock: File,
 }
 
+/// This machine's name.
+pub(crate) fn node() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_owned())
+}
+
 impl SharedObjects {
     /// Opens it for an agent. The error has what to do.
     pub(crate) fn open(place: &SharedPlace, run: &str, host: u32) -> Result<Self, String> {
@@ -56,10 +61,8 @@ impl SharedObjects {
             ));
         }
         let root = place.dir.join("shoal");
-        let node = fs::read_to_string("/proc/sys/kernel/hostname")
-            .map_err(|error| format!("this node has no name: {error}"))?;
-        let node = node.trim();
-        let own = root.join("trees").join(node).join(run).join(format!("algo-{host}"));
+        let node = node().map_err(|error| format!("this node has no name: {error}"))?;
+        let own = root.join("trees").join(&node).join(run).join(format!("algo-{host}"));
         let made = || -> io::Result<File> {
             for name in ["objects", "drafts", "locks"] {
                 DirBuilder::new().recursive(true).mode(0o700).create(root.join(name))?;

@@ -13,13 +13,25 @@ use crate::inputs::{InputError, localise};
 use crate::instance::InstanceError;
 use crate::objects::PlaceError;
 use crate::relay::Relay;
-use crate::shared_objects::SharedObjects;
+use crate::shared_objects::{self, SharedObjects};
 
 /// The assignment with all of that; `None` if it lacks nothing.
 pub(super) fn bring(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Option<Assignment>, InstanceError> {
     if !agent.options.server.is_remote() {
         return Ok(None);
     }
+    let cache = agent.options.objects.dir().to_owned();
+    bring_all(agent, assignment).map(Some).map_err(|error| match error {
+        InstanceError::Input(error) => {
+            // A machine without a name is named by nothing.
+            let node = shared_objects::node().unwrap_or_default();
+            InstanceError::Input(error.on_node(&node, &cache))
+        }
+        other => other,
+    })
+}
+
+fn bring_all(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Assignment, InstanceError> {
     let has_shared = agent.has_shared(assignment);
     agent.pass_on(assignment, has_shared)?;
     let mut assignment = assignment.clone();
@@ -58,7 +70,7 @@ pub(super) fn bring(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Op
         endpoint.server_address = Some(relay.address().to_string());
         agent.relay = Some(relay);
     }
-    Ok(Some(assignment))
+    Ok(assignment)
 }
 
 /// Makes a directory of an input: in the directory that all nodes share, or of the node's cache.
