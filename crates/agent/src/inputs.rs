@@ -60,11 +60,9 @@ impl InputError {
 }
 
 fn advice(error: &PlaceError) -> &'static str {
-    match error {
-        PlaceError::Io(error) if error.kind() == io::ErrorKind::StorageFull => {
-            " (free some space there, or set `cache` of the compute target in shoal.toml to a larger disk)"
-        }
-        _ => "",
+    match error.is_full() {
+        true => " (free some space there, or set `cache` of the compute target in shoal.toml to a larger disk)",
+        false => "",
     }
 }
 
@@ -94,7 +92,7 @@ pub(crate) fn localise(
     let Input::Objects(tree) = input else { return Ok(()) };
     let place = place_of(dir, tree).ok_or_else(|| InputError::Refused(format!("\"{}\" names no tree", tree.tree)))?;
     let draft = place.with_extension("draft");
-    let mut is_reported = false;
+    let (mut is_reported, mut has_made_room) = (false, false);
     while !place.exists() {
         if is_to_stop() {
             return Err(InputError::Stopped);
@@ -107,6 +105,13 @@ pub(crate) fn localise(
                     say(format_args!("objects are asked for again until the server answers: {error}"));
                 }
                 thread::sleep(PAUSE);
+            }
+            // What other jobs have left makes room.
+            Err(Failure::Ended(InputError::Place(error)))
+                if error.is_full() && !std::mem::replace(&mut has_made_room, true) =>
+            {
+                say(format_args!("the disk is full: what no job has of the cache is removed"));
+                keeps.make_room().map_err(|error| InputError::Place(error.into()))?;
             }
             Err(Failure::Ended(error)) => return Err(error),
         }

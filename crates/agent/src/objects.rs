@@ -63,6 +63,13 @@ pub(crate) enum PlaceError {
     Io(#[from] io::Error),
 }
 
+impl PlaceError {
+    /// The disk has no space left.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::StorageFull)
+    }
+}
+
 /// Writes an object's content; gives its SHA-256 as the sender has it.
 pub(crate) type Fetch<'a> = dyn FnMut(&mut File) -> Result<String, PlaceError> + 'a;
 
@@ -80,6 +87,9 @@ pub(crate) trait Keeps {
 
     /// Removes what has not been used for longest until the rest is within the limit.
     fn trim(&self) -> io::Result<()>;
+
+    /// Removes all that no job has: the disk is full.
+    fn make_room(&self) -> io::Result<()>;
 }
 
 impl Keeps for ObjectCache {
@@ -143,6 +153,10 @@ impl Keeps for ObjectCache {
         }
         Ok(())
     }
+
+    fn make_room(&self) -> io::Result<()> {
+        Self { max_bytes: 0, ..self.clone() }.trim()
+    }
 }
 
 impl ObjectCache {
@@ -178,7 +192,10 @@ impl ObjectCache {
         let mut before = None;
         loop {
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&draft)?;
-            let sent = fetch(&mut file)?;
+            let sent = fetch(&mut file).inspect_err(|_| {
+                // On a full disk half an object would keep all other jobs from running here.
+                let _ = fs::remove_file(&draft).and_then(|()| fs::remove_dir(&dir));
+            })?;
             drop(file);
             let found = digest(&draft)?;
             if found == sent {
@@ -391,10 +408,21 @@ mod tests {
         cache.trim().unwrap();
         assert!(!cache.dir.join("bb01").exists(), "used before the others");
         assert!(cache.dir.join("aa01").exists() && cache.dir.join("cc01").exists());
-        let none = ObjectCache { max_bytes: 0, ..cache };
-        none.trim().unwrap();
-        assert!(!none.dir.join("aa01").exists());
-        assert!(none.dir.join("cc01").exists(), "a job reads it");
+        cache.make_room().unwrap();
+        assert!(!cache.dir.join("aa01").exists());
+        assert!(cache.dir.join("cc01").exists(), "a job reads it");
+    }
+
+    #[test]
+    fn nothing_is_left_of_an_object_that_does_not_fit() {
+        let (dir, cache) = cache(20);
+        let mut full = |file: &mut File| -> Result<String, PlaceError> {
+            std::io::Write::write_all(file, b"half")?;
+            Err(io::Error::from(io::ErrorKind::StorageFull).into())
+        };
+        let placed = cache.place("aa01", 10, &dir.path().join("one"), &mut full, &mut || false);
+        assert!(matches!(placed, Err(PlaceError::Io(error)) if error.kind() == io::ErrorKind::StorageFull));
+        assert!(!cache.dir.join("aa01").exists());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::causes::with_causes;
 use crate::fetched::Fetched;
 use crate::inputs::{InputError, localise};
 use crate::instance::InstanceError;
-use crate::objects::PlaceError;
+use crate::objects::{Keeps, PlaceError};
 use crate::relay::Relay;
 use crate::shared_objects::{self, SharedObjects};
 
@@ -25,6 +25,10 @@ pub(super) fn bring(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Op
         InstanceError::Input(error) => {
             // A machine without a name is named by nothing.
             let node = shared_objects::node().unwrap_or_default();
+            if matches!(&error, InputError::Place(error) if error.is_full()) {
+                // Parts that have come must not keep the next job from running here.
+                let _ = agent.options.objects.make_room();
+            }
             InstanceError::Input(error.on_node(&node, &cache))
         }
         other => other,
