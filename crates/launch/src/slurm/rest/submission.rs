@@ -8,6 +8,7 @@ use std::str::FromStr;
 use serde_json::{Map, Value, json};
 
 use crate::slurm::Nodes;
+use crate::slurm::hostlist::expand;
 use crate::slurm::request::Request;
 
 /// A version of slurmrestd's API.
@@ -111,40 +112,8 @@ pub(super) fn body(version: Version, request: &Request) -> Result<Value, String>
     let is_old = version == Version::V38;
     // That version takes any `requeue` for true, and the first of two numbers in `nodes` alone.
     set(if is_old { "no_requeue" } else { "requeue" }, json!(is_old));
-    let number = |value: u64| if is_old { json!(value) } else { json!({"set": true, "number": value}) };
-    let Request { hosts, cpus, megabytes, gpus, .. } = *request;
-    match request.nodes {
-        Nodes::Packed => set("tasks", json!(hosts)),
-        _ => {
-            set("nodes", json!(format!("{hosts}-{hosts}")));
-            set("tasks_per_node", json!(1));
-        }
-    }
-    if request.nodes == Nodes::Exclusive {
-        set(if is_old { "exclusive" } else { "shared" }, if is_old { json!("exclusive") } else { json!(["none"]) });
-        set("memory_per_node", number(0));
-    } else {
-        if cpus > 0 {
-            set("cpus_per_task", json!(cpus));
-        }
-        match request.nodes {
-            _ if megabytes == 0 => {}
-            Nodes::Packed => set("memory_per_cpu", number(request.megabytes_per_cpu())),
-            _ => set("memory_per_node", number(megabytes)),
-        }
-    }
-    if let Some(minutes) = request.minutes {
-        set("time_limit", number(minutes));
-    }
-    let mut of_node = Vec::new();
-    match request.nodes {
-        Nodes::Exclusive => {}
-        _ if gpus == 0 => {}
-        Nodes::Packed if is_old => set("gpus_per_task", json!(gpus.to_string())),
-        Nodes::Packed => set("tres_per_task", json!(resource(version, &format!("gpu:{gpus}")))),
-        _ if is_old => set("gpus_per_node", json!(gpus.to_string())),
-        _ => of_node.push(format!("gpu:{gpus}")),
-    }
+    set_size(version, request, &mut set);
+    let mut of_node = set_gpus(version, request, &mut set);
     for option in &request.options {
         let (member, value) = member(option).ok_or_else(|| {
             format!("slurmrestd has no member for the option {option}: remove it from args, or `rest` from the target")
@@ -152,7 +121,7 @@ pub(super) fn body(version: Version, request: &Request) -> Result<Value, String>
         match member.kind {
             Kind::Gres if !is_old => of_node = value.split(',').map(str::to_owned).collect(),
             Kind::Number => set(member.new, json!(value.parse::<i64>().unwrap_or_default())),
-            Kind::Names if !is_old => set(member.new, json!(crate::slurm::hostlist::expand(value))),
+            Kind::Names if !is_old => set(member.new, json!(expand(value))),
             _ if is_old => set(member.old, json!(value)),
             _ => set(member.new, json!(value)),
         }
@@ -162,6 +131,50 @@ pub(super) fn body(version: Version, request: &Request) -> Result<Value, String>
         set("tres_per_node", json!(all.join(",")));
     }
     Ok(json!({"job": job, "script": request.script}))
+}
+
+/// Nodes, processors, memory and time.
+fn set_size(version: Version, request: &Request, set: &mut impl FnMut(&str, Value)) {
+    let is_old = version == Version::V38;
+    let number = |value: u64| if is_old { json!(value) } else { json!({"set": true, "number": value}) };
+    let Request { hosts, cpus, megabytes, .. } = *request;
+    match request.nodes {
+        Nodes::Packed => set("tasks", json!(hosts)),
+        Nodes::Spread | Nodes::Exclusive => {
+            set("nodes", json!(format!("{hosts}-{hosts}")));
+            set("tasks_per_node", json!(1));
+        }
+    }
+    if cpus > 0 && request.nodes != Nodes::Exclusive {
+        set("cpus_per_task", json!(cpus));
+    }
+    match request.nodes {
+        Nodes::Exclusive => {
+            set(if is_old { "exclusive" } else { "shared" }, if is_old { json!("exclusive") } else { json!(["none"]) });
+            // All of a node's.
+            set("memory_per_node", number(0));
+        }
+        Nodes::Packed if megabytes > 0 => set("memory_per_cpu", number(request.megabytes_per_cpu())),
+        Nodes::Spread if megabytes > 0 => set("memory_per_node", number(megabytes)),
+        Nodes::Packed | Nodes::Spread => {}
+    }
+    if let Some(minutes) = request.minutes {
+        set("time_limit", number(minutes));
+    }
+}
+
+/// Returns those that belong to a node's other generic resources.
+fn set_gpus(version: Version, request: &Request, set: &mut impl FnMut(&str, Value)) -> Vec<String> {
+    let (gpus, is_old) = (request.gpus, version == Version::V38);
+    match request.nodes {
+        Nodes::Exclusive => {}
+        Nodes::Packed | Nodes::Spread if gpus == 0 => {}
+        Nodes::Packed if is_old => set("gpus_per_task", json!(gpus.to_string())),
+        Nodes::Packed => set("tres_per_task", json!(resource(version, &format!("gpu:{gpus}")))),
+        Nodes::Spread if is_old => set("gpus_per_node", json!(gpus.to_string())),
+        Nodes::Spread => return vec![format!("gpu:{gpus}")],
+    }
+    Vec::new()
 }
 
 /// A generic resource among others.
