@@ -417,7 +417,7 @@ mod tests {
     fn nothing_is_left_of_an_object_that_does_not_fit() {
         let (dir, cache) = cache(20);
         let mut full = |file: &mut File| -> Result<String, PlaceError> {
-            std::io::Write::write_all(file, b"half")?;
+            file.write_all(b"half")?;
             Err(io::Error::from(io::ErrorKind::StorageFull).into())
         };
         let placed = cache.place("aa01", 10, &dir.path().join("one"), &mut full, &mut || false);
