@@ -189,7 +189,7 @@ fn launcher(settings: &Settings) -> Arc<dyn Launcher> {
     let of_target = |target: &Target| -> (String, Arc<dyn Launcher>) {
         let env = environments::variables_of_target(settings, target);
         let launcher: Arc<dyn Launcher> = match target.scheduler.clone() {
-            Scheduler::Slurm(options) => Arc::new(slurm(SlurmOptions { env, ..options })),
+            Scheduler::Slurm(options) => Arc::new(slurm(SlurmOptions { env, ..*options })),
             Scheduler::Kubernetes(options) => Arc::new(kubernetes(KubernetesOptions { env, ..*options })),
         };
         (target.name.clone(), launcher)

@@ -33,7 +33,7 @@ pub(crate) struct Target {
 /// What places a target's instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scheduler {
-    Slurm(SlurmOptions),
+    Slurm(Box<SlurmOptions>),
     Kubernetes(Box<KubernetesOptions>),
 }
 

@@ -46,7 +46,7 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         cache: path(table, "cache", place, "the directory on the nodes for environments and inputs")?,
         shared: path(table, "shared", place, "a directory that all nodes see")?,
         shared_size: shared_size(table, place)?,
-        scheduler: Scheduler::Slurm(slurm),
+        scheduler: Scheduler::Slurm(Box::new(slurm)),
     })
 }
 
