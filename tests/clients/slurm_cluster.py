@@ -180,9 +180,9 @@ conf = "{self.conf}"
         self.rest_files.mkdir(exist_ok=True)
         self.rest_files.chmod(0o755)
         conf = shutil.copy(self.conf, self.rest_files)
-        nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+        ordinary = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         address = self.rest.removeprefix("http://")
-        command = [*nobody, "slurmrestd", "-f", conf, "-a", "rest_auth/jwt", "-s", f"openapi/{API}", address]
+        command = [*ordinary, "slurmrestd", "-f", conf, "-a", "rest_auth/jwt", "-s", f"openapi/{API}", address]
         with open(self.root / "slurmrestd.log", "ab") as log:
             process = subprocess.Popen(
                 list(map(str, command)),

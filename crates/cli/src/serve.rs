@@ -157,8 +157,8 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         remote_agent_env: environments::variables_elsewhere(),
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
-        silence_s: settings.silence_s,
-        target_silence_s: settings.target_silence_s,
+        silence_s: settings.silence.here_s,
+        target_silence_s: settings.silence.targets_s,
         jobs_days: settings.jobs_days,
         audit_days: settings.audit_days,
         telemetry: TelemetryLimits {

@@ -17,6 +17,7 @@ mod roles;
 mod sizes;
 mod sso;
 mod targets;
+mod times;
 mod typed;
 mod url;
 mod wheels;
@@ -45,15 +46,13 @@ pub(crate) use nodes::size_of;
 pub(crate) use sizes::bytes;
 pub use sizes::readable;
 pub(crate) use targets::{Scheduler, Target};
+pub(crate) use times::Silence;
+use times::days;
 pub(crate) use typed::{Origin, Typed};
 pub(crate) use url::ServerUrl;
 
 use crate::exit::UsageError;
 
-/// Seconds of silence after which an agent's instance is given up, where nothing else is set; on
-/// compute targets about as long as their schedulers wait for a node.
-const SILENCE_S: u64 = 60;
-const TARGET_SILENCE_S: u64 = 300;
 /// Less memory than any instance has.
 const LEAST_MEMORY: u64 = 64 << 20;
 
@@ -88,10 +87,8 @@ pub struct Settings {
     pub(crate) grace_s: u32,
     /// An agent's life without a server in seconds; `None` is the job's remaining time and an hour.
     pub(crate) lease_s: Option<u64>,
-    /// An agent's silence after which its instance is given up, in seconds.
-    pub(crate) silence_s: u64,
-    /// The same on compute targets.
-    pub(crate) target_silence_s: u64,
+    /// An agent's silence after which its instance is given up.
+    pub(crate) silence: Silence,
     /// Bytes of log lines, and of metric points, that a training job may store.
     pub(crate) log_quota: u64,
     /// Bytes on disk that logs and metric points take in all.
@@ -178,8 +175,7 @@ impl Settings {
             } else {
                 Some(parse(typed, "lease_s", "`auto` or a number of seconds")?)
             },
-            silence_s: silence(typed, SILENCE_S)?,
-            target_silence_s: silence(typed, TARGET_SILENCE_S)?,
+            silence: Silence::of(typed)?,
             log_quota: size(typed, "log_quota")?,
             telemetry_space: size(typed, "telemetry_space")?,
             telemetry_days: days(typed, "telemetry_days", "`none` or a number of days")?,
@@ -259,19 +255,6 @@ impl Settings {
 
 fn parse<T: std::str::FromStr>(typed: &Typed, name: &str, wanted: &str) -> Result<T> {
     typed.value(name).parse().map_err(|_| wrong(typed, name, wanted))
-}
-
-/// Days, or `none`.
-fn days<T: std::str::FromStr>(typed: &Typed, name: &str, wanted: &str) -> Result<Option<T>> {
-    if typed.value(name) == "none" { Ok(None) } else { parse(typed, name, wanted).map(Some) }
-}
-
-/// `auto` is `default`.
-fn silence(typed: &Typed, default: u64) -> Result<u64> {
-    match typed.value("silence_s") {
-        "auto" => Ok(default),
-        _ => parse(typed, "silence_s", "`auto` or a number of seconds"),
-    }
 }
 
 fn objects(typed: &Typed) -> Result<Option<ObjectsElsewhere>> {
@@ -431,7 +414,7 @@ mod tests {
                 .unwrap();
         assert_eq!(settings.nodes[0].memory_bytes, 2 << 30);
         assert_eq!(settings.lease_s, Some(5));
-        assert_eq!((settings.silence_s, settings.target_silence_s), (60, 300));
+        assert_eq!(settings.silence, Silence { here_s: 60, targets_s: 300 });
         assert_eq!(settings.default_bucket, "sagemaker-us-east-1-999999999999");
         assert_eq!(settings.url().to_string(), "http://127.0.0.1:1");
     }

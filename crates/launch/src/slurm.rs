@@ -1,7 +1,7 @@
 //! Instances as jobs of a Slurm cluster: one allocation for each attempt, whole or not at all, with
 //! a step for each agent. Slurm decides when and where. Its commands are all that is needed:
-//! `sbatch`, `squeue`, `scancel` here, `srun` and `scontrol` in the batch script. Where slurmrestd is
-//! configured, it is asked instead of the commands here.
+//! `sbatch`, `squeue`, `scancel` here, `srun` and `scontrol` in the batch script. Where slurmrestd
+//! is configured, it is asked instead of the commands here.
 
 mod checking;
 mod commands;
@@ -233,7 +233,7 @@ impl Scheduler for Cluster {
         };
         let text = match ending {
             Ending::NodeFailed => {
-                // The message says less without it.
+                // Without it the message has all nodes of the job.
                 let down = self.controller.nodes_down(&job.nodes).unwrap_or_default();
                 node_failure(id, &expand(&job.nodes), &down)
             }

@@ -203,8 +203,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "silence_s",
         value: "SECONDS",
-        help: "How long an agent may be silent (stopped, its machine hanging) before its instance is given up; `auto` is 60, \
-               and 300 on compute targets, which find lost machines themselves",
+        help: "How long an agent may be silent before its instance is given up; `auto` is 60, on compute targets 300",
         client: false,
         is_switch: false,
         default: |_| "auto".to_owned(),

@@ -21,7 +21,8 @@ const POLL: Duration = Duration::from_millis(5);
 /// For a question before a job is created: a controller that takes longer delays no creation.
 const TEST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What of the server's environment commands and batch jobs have, beside `SLURM_*`: not its secrets.
+/// What of the server's environment commands and batch jobs have, beside `SLURM_*`: not its
+/// secrets.
 const ENVIRONMENT: [&str; 5] = ["HOME", "USER", "LOGNAME", "PATH", "LANG"];
 
 /// What Slurm's commands say when the controller cannot be reached, or takes nothing now. The same

@@ -13,7 +13,8 @@ pub(super) struct Job {
     pub(super) state: State,
     /// Why it waits, or why it ended.
     pub(super) reason: String,
-    /// When it began, or is expected to: `2026-11-27T08:00:00`, in Slurm's local time or with a `Z`.
+    /// When it began, or is expected to: `2026-11-27T08:00:00`, in Slurm's local time or with a
+    /// `Z`.
     pub(super) start: Option<String>,
     /// Which nodes it has or had, as a list of Slurm's; empty: none.
     pub(super) nodes: String,
@@ -91,8 +92,8 @@ pub(super) fn how(id: u64, ending: Ending, last: &str) -> String {
     }
 }
 
-/// Which node of a job failed, for people. `nodes`: what it had; `down`: those of them that are down
-/// now.
+/// Which node of a job failed, for people. `nodes`: what it had; `down`: those of them that are
+/// down now.
 pub(super) fn node_failure(id: u64, nodes: &[String], down: &[String]) -> String {
     match (nodes, down) {
         ([node], _) | (_, [node]) => format!("node {node} of Slurm job {id} failed (NODE_FAIL)"),

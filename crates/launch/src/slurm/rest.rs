@@ -1,6 +1,6 @@
-//! slurmrestd: Slurm's own REST API, with a token (JWT) over TCP, or on a Unix socket. What it cannot
-//! do is done by Slurm's commands, where they are there: ending one step of a job, and the check
-//! before a job is created (`sbatch --test-only`).
+//! slurmrestd: Slurm's own REST API, with a token (JWT) over TCP, or on a Unix socket. What it
+//! cannot do is done by Slurm's commands, where they are there: ending one step of a job, and the
+//! check before a job is created (`sbatch --test-only`).
 
 mod address;
 mod answers;
@@ -38,7 +38,7 @@ pub struct RestOptions {
     pub address: Address,
     /// Which of its APIs is spoken.
     pub version: Version,
-    /// Who the token is of, where it does not say so itself.
+    /// Who the token is of, where it does not name its user.
     pub user: Option<String>,
     /// None: the socket's user is known by the socket.
     pub token: Option<Token>,
@@ -85,7 +85,7 @@ impl Rest {
         let mut request = HttpRequest::builder().method(method.clone()).uri(&path).header("Host", address.host());
         request = request.header("Accept", "application/json");
         if let Some(token) = self.tokens.token(&self.commands)? {
-            // It needs the user, though the token says whose it is.
+            // It needs the user, though the token names it.
             if let Some(user) = user.clone().or_else(|| tokens::user(&token)) {
                 request = request.header("X-SLURM-USER-NAME", user);
             }

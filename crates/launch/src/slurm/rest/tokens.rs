@@ -84,7 +84,7 @@ fn parse(text: &str) -> Option<String> {
     is_fine.then(|| token.to_owned())
 }
 
-/// What a token says of itself; null: it cannot be read.
+/// The claims of a token; null: it cannot be read.
 fn claims(token: &str) -> Value {
     let read = || {
         let claims = token.split('.').nth(1)?.trim_end_matches('=');

@@ -1,4 +1,5 @@
-//! On answers of slurmrestd 22.05, v0.0.38 (as they came, with fewer jobs); of v0.0.40 by its schema.
+//! On answers of slurmrestd 22.05, v0.0.38, as they came but for fewer jobs; of v0.0.40 by its
+//! schema.
 
 use serde_json::json;
 
