@@ -122,7 +122,9 @@ def test_many_jobs_at_once_run_once_each(jobs, cluster, commands):
     seconds = time.monotonic() - begun
     calls = [line.split()[0] for line in commands.calls()[before:] if "--test-only" not in line]
     assert calls.count("sbatch") == JOBS
-    print(f"{JOBS} jobs in {seconds:.1f} s, squeue {calls.count('squeue')} times, scancel {calls.count('scancel')} times")
+    print(
+        f"{JOBS} jobs in {seconds:.1f} s, squeue {calls.count('squeue')} times, scancel {calls.count('scancel')} times"
+    )
     # Each end is waited for by looks that all who wait share.
     assert calls.count("squeue") <= JOBS + 3 * seconds, (calls.count("squeue"), seconds)
 
@@ -179,7 +181,10 @@ def test_what_slurmrestd_refuses_is_explained(by_rest, tmp_path):
     (tmp_path / "token").write_text("SLURM_JWT=no.token.atall\n")
     [line] = [line for line in settings.splitlines() if line.startswith("token_command")]
     for changed, expected in [
-        (settings.replace(line, f'token_file = "{tmp_path / "token"}"'), "refuses the token (HTTP 401): set token_file"),
+        (
+            settings.replace(line, f'token_file = "{tmp_path / "token"}"'),
+            "refuses the token (HTTP 401): set token_file",
+        ),
         (settings.replace(line, f'{line}\napi_version = "v0.0.39"'), "has no API v0.0.39: set api_version"),
     ]:
         house.stop()
