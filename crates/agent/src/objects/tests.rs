@@ -79,12 +79,14 @@ fn nothing_is_left_of_an_object_that_does_not_fit() {
 fn what_the_server_has_encrypted_goes_with_the_job() {
     let (dir, cache) = cache(1 << 20);
     let target = |name: &str| dir.path().join(name);
-    [("privateaa01", "one"), ("aa01", "two")].map(|(id, name)| place(&cache, id, b"content", &target(name)));
+    for (id, name) in [("privateaa01", "one"), ("aa01", "two")] {
+        place(&cache, id, b"content", &target(name));
+    }
     drop(cache.parts("privatebb01", 7).unwrap());
     cache.trim().unwrap();
     assert!(cache.has("privateaa01", 7), "a job reads it");
     assert!(!cache.dir.join("privatebb01-parts/data").exists());
-    ["one", "two"].map(|name| fs::remove_file(target(name)).unwrap());
+    ["one", "two"].into_iter().for_each(|name| fs::remove_file(target(name)).unwrap());
     cache.trim().unwrap();
     assert!(!cache.has("privateaa01", 7) && cache.has("aa01", 7));
 }
