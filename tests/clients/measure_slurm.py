@@ -60,7 +60,7 @@ def started(cluster):
 
 
 def do_nothing(jobs, count):
-    """Seconds that a tuning job of so many trials takes, one at a time."""
+    """Seconds that a tuning job of `count` trials takes, one at a time."""
     tuning = Tuning(jobs)
     jobs.put("tuning/code/nothing.sh", "echo 'loss=0.5;'\n")
     definition = tuning.definition()

@@ -29,6 +29,16 @@ pub(super) struct Known<'a> {
     pub(super) earlier: &'a dyn Fn(&str) -> String,
 }
 
+/// A setting of no use to clients.
+const fn of_server(
+    name: &'static str,
+    value: &'static str,
+    help: &'static str,
+    default: fn(&Known<'_>) -> String,
+) -> Setting {
+    Setting { name, value, help, client: false, is_switch: false, default }
+}
+
 /// All settings, in the order in which they are shown.
 pub(super) const SETTINGS: &[Setting] = &[
     Setting {
@@ -47,40 +57,27 @@ pub(super) const SETTINGS: &[Setting] = &[
         is_switch: false,
         default: |_| "127.0.0.1:9777".to_owned(),
     },
-    Setting {
-        name: "tls_cert",
-        value: "FILE",
-        help: "PEM file of the certificate for HTTPS, then those of its issuers; read again when it changes. In \
+    of_server(
+        "tls_cert",
+        "FILE",
+        "PEM file of the certificate for HTTPS, then those of its issuers; read again when it changes. In \
                shoal.toml: tls = { cert = .., key = .. }",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "tls_key",
-        value: "FILE",
-        help: "PEM file of that certificate's key",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "tls_ca",
-        value: "FILE",
-        help: "PEM file of the authority that clients must trust for that certificate; `none` is one that they trust \
+        |_| "none".to_owned(),
+    ),
+    of_server("tls_key", "FILE", "PEM file of that certificate's key", |_| "none".to_owned()),
+    of_server(
+        "tls_ca",
+        "FILE",
+        "PEM file of the authority that clients must trust for that certificate; `none` is one that they trust \
                anyway",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "tls_names",
-        value: "NAMES",
-        help: "Further names and addresses that a self-made certificate is for, with commas between",
-        client: false,
-        is_switch: false,
-        default: |_| String::new(),
-    },
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "tls_names",
+        "NAMES",
+        "Further names and addresses that a self-made certificate is for, with commas between",
+        |_| String::new(),
+    ),
     Setting {
         name: "tls",
         value: "BOOL",
@@ -90,42 +87,34 @@ pub(super) const SETTINGS: &[Setting] = &[
         is_switch: true,
         default: |known| ((known.earlier)("tls_cert") != "none" || (known.earlier)("tls_key") != "none").to_string(),
     },
-    Setting {
-        name: "agents_listen",
-        value: "ADDRESS",
-        help: "Address and port for agents on other machines, with TLS; port 0 takes a free one and keeps it; `none` \
+    of_server(
+        "agents_listen",
+        "ADDRESS",
+        "Address and port for agents on other machines, with TLS; port 0 takes a free one and keeps it; `none` \
                is none. In shoal.toml: agents = { listen = .. }",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "agents_address",
-        value: "HOST",
-        help: "Host, or host and port, by which other machines reach that; `auto` is the address that is listened on",
-        client: false,
-        is_switch: false,
-        default: |_| "auto".to_owned(),
-    },
-    Setting {
-        name: "launch_command",
-        value: "COMMAND",
-        help: "Program, and its arguments with commas between, that starts agents on other machines: it is run with an \
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "agents_address",
+        "HOST",
+        "Host, or host and port, by which other machines reach that; `auto` is the address that is listened on",
+        |_| "auto".to_owned(),
+    ),
+    of_server(
+        "launch_command",
+        "COMMAND",
+        "Program, and its arguments with commas between, that starts agents on other machines: it is run with an \
                agent's command line behind; `none` \
                starts them here. In shoal.toml: launch = { command = [..] }",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "default_target",
-        value: "NAME",
-        help: "Compute target of jobs that choose none and whose instance type no target names: local, or one of \
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "default_target",
+        "NAME",
+        "Compute target of jobs that choose none and whose instance type no target names: local, or one of \
                [target.NAME] in shoal.toml",
-        client: false,
-        is_switch: false,
-        default: |_| "local".to_owned(),
-    },
+        |_| "local".to_owned(),
+    ),
     Setting {
         name: "region",
         value: "REGION",
@@ -159,114 +148,72 @@ pub(super) const SETTINGS: &[Setting] = &[
         is_switch: false,
         default: |_| String::new(),
     },
-    Setting {
-        name: "objects",
-        value: "BUCKET",
-        help: "Bucket of an S3-compatible store that has the contents of objects, s3://BUCKET/PREFIX?endpoint=URL; \
+    of_server(
+        "objects",
+        "BUCKET",
+        "Bucket of an S3-compatible store that has the contents of objects, s3://BUCKET/PREFIX?endpoint=URL; \
                `none` keeps them in the data directory (docs/objects.md)",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "objects_cache",
-        value: "SIZE",
-        help: "Disk space for contents that wait to be sent to that bucket, or are kept to be read",
-        client: false,
-        is_switch: false,
-        default: |_| "20GiB".to_owned(),
-    },
-    Setting {
-        name: "max_skew_s",
-        value: "SECONDS",
-        help: "How far a client's clock may be off",
-        client: false,
-        is_switch: false,
-        default: |_| "900".to_owned(),
-    },
-    Setting {
-        name: "grace_s",
-        value: "SECONDS",
-        help: "What a training program has between SIGTERM and SIGKILL",
-        client: false,
-        is_switch: false,
-        default: |_| "120".to_owned(),
-    },
-    Setting {
-        name: "lease_s",
-        value: "SECONDS",
-        help: "How long instances live on without a server; `auto` is the job's remaining time and an hour",
-        client: false,
-        is_switch: false,
-        default: |_| "auto".to_owned(),
-    },
-    Setting {
-        name: "silence_s",
-        value: "SECONDS",
-        help: "How long an agent may be silent before its instance is given up; `auto` is 60, on compute targets 300",
-        client: false,
-        is_switch: false,
-        default: |_| "auto".to_owned(),
-    },
-    Setting {
-        name: "log_quota",
-        value: "SIZE",
-        help: "Log lines, and metric points, that a training job may store; further ones are dropped",
-        client: false,
-        is_switch: false,
-        default: |_| "512MiB".to_owned(),
-    },
-    Setting {
-        name: "telemetry_space",
-        value: "SIZE",
-        help: "Disk space for logs and metrics of all jobs; the oldest are removed",
-        client: false,
-        is_switch: false,
-        default: |_| "8GiB".to_owned(),
-    },
-    Setting {
-        name: "telemetry_days",
-        value: "DAYS",
-        help: "For how many days logs and metrics are kept; `none` is as long as there is space",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "jobs_days",
-        value: "DAYS",
-        help: "Jobs are deleted this many days after their end, with their logs and metrics; a tuning job with its \
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "objects_cache",
+        "SIZE",
+        "Disk space for contents that wait to be sent to that bucket, or are kept to be read",
+        |_| "20GiB".to_owned(),
+    ),
+    of_server("max_skew_s", "SECONDS", "How far a client's clock may be off", |_| "900".to_owned()),
+    of_server("grace_s", "SECONDS", "What a training program has between SIGTERM and SIGKILL", |_| "120".to_owned()),
+    of_server(
+        "lease_s",
+        "SECONDS",
+        "How long instances live on without a server; `auto` is the job's remaining time and an hour",
+        |_| "auto".to_owned(),
+    ),
+    of_server(
+        "silence_s",
+        "SECONDS",
+        "How long an agent may be silent before its instance is given up; `auto` is 60, on compute targets 300",
+        |_| "auto".to_owned(),
+    ),
+    of_server(
+        "log_quota",
+        "SIZE",
+        "Log lines, and metric points, that a training job may store; further ones are dropped",
+        |_| "512MiB".to_owned(),
+    ),
+    of_server("telemetry_space", "SIZE", "Disk space for logs and metrics of all jobs; the oldest are removed", |_| {
+        "8GiB".to_owned()
+    }),
+    of_server(
+        "telemetry_days",
+        "DAYS",
+        "For how many days logs and metrics are kept; `none` is as long as there is space",
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "jobs_days",
+        "DAYS",
+        "Jobs are deleted this many days after their end, with their logs and metrics; a tuning job with its \
                trials. `none` is never",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "audit_days",
-        value: "DAYS",
-        help: "For how many days lines of the audit log are kept; `none` is for ever",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "fair_share_half_life",
-        value: "TIME",
-        help: "Of equal priority, jobs of the user start first who has used fewer instance seconds, of which half are \
+        |_| "none".to_owned(),
+    ),
+    of_server("audit_days", "DAYS", "For how many days lines of the audit log are kept; `none` is for ever", |_| {
+        "none".to_owned()
+    }),
+    of_server(
+        "fair_share_half_life",
+        "TIME",
+        "Of equal priority, jobs of the user start first who has used fewer instance seconds, of which half are \
                forgotten after this time; `none` is in order of creation",
-        client: false,
-        is_switch: false,
-        default: |_| "7d".to_owned(),
-    },
-    Setting {
-        name: "metrics_interval",
-        value: "TIME",
-        help: "Between two samples of an instance's processors, memory, disk, network and GPUs: 100ms to 60s; `none` is \
+        |_| "7d".to_owned(),
+    ),
+    of_server(
+        "metrics_interval",
+        "TIME",
+        "Between two samples of an instance's processors, memory, disk, network and GPUs: 100ms to 60s; `none` is \
                no samples",
-        client: false,
-        is_switch: false,
-        default: |_| "1s".to_owned(),
-    },
+        |_| "1s".to_owned(),
+    ),
     Setting {
         name: "strict",
         value: "BOOL",
@@ -283,224 +230,140 @@ pub(super) const SETTINGS: &[Setting] = &[
         is_switch: true,
         default: |_| "false".to_owned(),
     },
-    Setting {
-        name: "cpus",
-        value: "N",
-        help: "CPU cores for instances",
-        client: false,
-        is_switch: false,
-        default: |_| machine::cpus().to_string(),
-    },
-    Setting {
-        name: "memory",
-        value: "SIZE",
-        help: "Memory for instances in all, such as 8GiB",
-        client: false,
-        is_switch: false,
-        default: |_| bytes_text(machine::memory(Path::new("/"))),
-    },
-    Setting {
-        name: "packing",
-        value: "RULE",
-        help: "Memory that an instance holds: `use` is what it uses and a reserve, and the last to start is ended if \
+    of_server("cpus", "N", "CPU cores for instances", |_| machine::cpus().to_string()),
+    of_server("memory", "SIZE", "Memory for instances in all, such as 8GiB", |_| {
+        bytes_text(machine::memory(Path::new("/")))
+    }),
+    of_server(
+        "packing",
+        "RULE",
+        "Memory that an instance holds: `use` is what it uses and a reserve, and the last to start is ended if \
                the machine runs short; `promise` \
                is its whole type",
-        client: false,
-        is_switch: false,
-        default: |_| "use".to_owned(),
-    },
-    Setting {
-        name: "gpus",
-        value: "N",
-        help: "GPUs for instances in all",
-        client: false,
-        is_switch: false,
-        default: |_| machine::gpus(Path::new("/dev")).to_string(),
-    },
-    Setting {
-        name: "instances",
-        value: "N",
-        help: "Most instances at once",
-        client: false,
-        is_switch: false,
-        default: |_| "64".to_owned(),
-    },
-    Setting {
-        name: "wheel_house",
-        value: "DIR",
-        help: "Directory of wheels from which alone Python environments are made; `none` is the package index",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "python_package",
-        value: "FILE",
-        help: "Wheel of Shoal's Python package, for jobs that use PyTorch; `auto` looks beside this program, `none` is \
+        |_| "use".to_owned(),
+    ),
+    of_server("gpus", "N", "GPUs for instances in all", |_| machine::gpus(Path::new("/dev")).to_string()),
+    of_server("instances", "N", "Most instances at once", |_| "64".to_owned()),
+    of_server(
+        "wheel_house",
+        "DIR",
+        "Directory of wheels from which alone Python environments are made; `none` is the package index",
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "python_package",
+        "FILE",
+        "Wheel of Shoal's Python package, for jobs that use PyTorch; `auto` looks beside this program, `none` is \
                none",
-        client: false,
-        is_switch: false,
-        default: |_| "auto".to_owned(),
-    },
-    Setting {
-        name: "engine",
-        value: "COMMAND",
-        help: "Container engine that has the images which are in no table: docker, podman or a path; `auto` is the \
+        |_| "auto".to_owned(),
+    ),
+    of_server(
+        "engine",
+        "COMMAND",
+        "Container engine that has the images which are in no table: docker, podman or a path; `auto` is the \
                first that is there, `none` is none",
-        client: false,
-        is_switch: false,
-        default: |_| "auto".to_owned(),
-    },
-    Setting {
-        name: "network",
-        value: "MODE",
-        help: "What jobs reach beside their own instances and this server: none, allow-list (hosts of network_allow) \
+        |_| "auto".to_owned(),
+    ),
+    of_server(
+        "network",
+        "MODE",
+        "What jobs reach beside their own instances and this server: none, allow-list (hosts of network_allow) \
                or host (what this machine reaches)",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "network_max",
-        value: "MODE",
-        help: "Most of that which a job may request by the tag shoal:network [default: what network says]",
-        client: false,
-        is_switch: false,
-        default: |known| (known.earlier)("network"),
-    },
-    Setting {
-        name: "network_allow",
-        value: "HOSTS",
-        help: "Hosts that jobs may connect to, with commas between: pypi.org, *.huggingface.co, index.corp:8443, \
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "network_max",
+        "MODE",
+        "Most of that which a job may request by the tag shoal:network [default: what network says]",
+        |known| (known.earlier)("network"),
+    ),
+    of_server(
+        "network_allow",
+        "HOSTS",
+        "Hosts that jobs may connect to, with commas between: pypi.org, *.huggingface.co, index.corp:8443, \
                10.1.0.0/16:*; without a port 80 and 443",
-        client: false,
-        is_switch: false,
-        default: |_| String::new(),
-    },
-    Setting {
-        name: "file_systems",
-        value: "LIST",
-        help: "Directories of this machine that jobs may mount by FileSystemDataSource, with commas between: \
+        |_| String::new(),
+    ),
+    of_server(
+        "file_systems",
+        "LIST",
+        "Directories of this machine that jobs may mount by FileSystemDataSource, with commas between: \
                fs-01234567=/srv/data. In shoal.toml: [file_systems] fs-01234567 = \"/srv/data\"",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "notifications_smtp",
-        value: "URL",
-        help: "SMTP server that sends mails of notifications: smtp://host:25, smtp://user@host:587?tls=required or \
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "notifications_smtp",
+        "URL",
+        "SMTP server that sends mails of notifications: smtp://host:25, smtp://user@host:587?tls=required or \
                smtps://user@host; `none` sends no mails. In shoal.toml: [notifications] smtp = ..",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "notifications_smtp_password_file",
-        value: "FILE",
-        help: "File that has the password of that URL's user",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "notifications_from",
-        value: "ADDRESS",
-        help: "Sender of those mails",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "notifications_commands",
-        value: "COMMANDS",
-        help: "Commands that topics can have as subscribers, with commas between: pager=/usr/local/bin/page --urgent; \
+        |_| "none".to_owned(),
+    ),
+    of_server("notifications_smtp_password_file", "FILE", "File that has the password of that URL's user", |_| {
+        "none".to_owned()
+    }),
+    of_server("notifications_from", "ADDRESS", "Sender of those mails", |_| "none".to_owned()),
+    of_server(
+        "notifications_commands",
+        "COMMANDS",
+        "Commands that topics can have as subscribers, with commas between: pager=/usr/local/bin/page --urgent; \
                each gets a notification as JSON on its standard input",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "notifications_url",
-        value: "URL",
-        help: "Where receivers of notifications find this server, for the links in them; `none` is the address that it \
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "notifications_url",
+        "URL",
+        "Where receivers of notifications find this server, for the links in them; `none` is the address that it \
                listens on",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "notifications_job_state_changes",
-        value: "ARN",
-        help: "ARN of the topic that is sent changes of training and tuning jobs' states",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "sso_issuer",
-        value: "URL",
-        help: "OpenID Connect provider by which visitors of the console sign in: https://login.example.org; `none` is \
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "notifications_job_state_changes",
+        "ARN",
+        "ARN of the topic that is sent changes of training and tuning jobs' states",
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "sso_issuer",
+        "URL",
+        "OpenID Connect provider by which visitors of the console sign in: https://login.example.org; `none` is \
                none. In shoal.toml: [sso] issuer = ..",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "sso_client_id",
-        value: "ID",
-        help: "As which this server is registered there, with the redirect address https://<server>/console/sso/callback",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "sso_client_secret_file",
-        value: "FILE",
-        help: "File that has the client's secret; `none` for a public client",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "sso_scopes",
-        value: "SCOPES",
-        help: "What is requested of the provider, with blanks between",
-        client: false,
-        is_switch: false,
-        default: |_| "openid email profile".to_owned(),
-    },
-    Setting {
-        name: "sso_claim",
-        value: "CLAIM",
-        help: "The provider's claim that sso_keys lists: email, preferred_username, groups",
-        client: false,
-        is_switch: false,
-        default: |_| "email".to_owned(),
-    },
-    Setting {
-        name: "sso_keys",
-        value: "LIST",
-        help: "Which key who has, values of the claim with names of keys: anna@example.org=anna,admins=owner. In \
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "sso_client_id",
+        "ID",
+        "As which this server is registered there, with the redirect address https://<server>/console/sso/callback",
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "sso_client_secret_file",
+        "FILE",
+        "File that has the client's secret; `none` for a public client",
+        |_| "none".to_owned(),
+    ),
+    of_server("sso_scopes", "SCOPES", "What is requested of the provider, with blanks between", |_| {
+        "openid email profile".to_owned()
+    }),
+    of_server(
+        "sso_claim",
+        "CLAIM",
+        "The provider's claim that sso_keys lists: email, preferred_username, groups",
+        |_| "email".to_owned(),
+    ),
+    of_server(
+        "sso_keys",
+        "LIST",
+        "Which key who has, values of the claim with names of keys: anna@example.org=anna,admins=owner. In \
                shoal.toml: [sso.keys] \"anna@example.org\" = \"anna\"",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "sso_url",
-        value: "URL",
-        help: "This server's address in the redirect address; `none` is the one that the browser uses",
-        client: false,
-        is_switch: false,
-        default: |_| "none".to_owned(),
-    },
-    Setting {
-        name: "log",
-        value: "LEVEL",
-        help: "Least level of the server's own log lines: error, warn, info, debug, trace",
-        client: false,
-        is_switch: false,
-        default: |_| "warn".to_owned(),
-    },
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "sso_url",
+        "URL",
+        "This server's address in the redirect address; `none` is the one that the browser uses",
+        |_| "none".to_owned(),
+    ),
+    of_server("log", "LEVEL", "Least level of the server's own log lines: error, warn, info, debug, trace", |_| {
+        "warn".to_owned()
+    }),
 ];

@@ -73,8 +73,8 @@ impl Api {
         }
     }
 
-    /// A role's session does what the policies of the role and its own permit, on each resource that
-    /// it names.
+    /// A role's session does what the policies of the role and its own permit, on each resource
+    /// that it names.
     async fn permit_role(&self, call: &Call, caller: &Caller) -> Result<(), Error> {
         let principal = self.ring.policy_caller(&caller.holder, caller.member.as_deref());
         if principal.narrowed_by.is_empty() || call.operation.name == "GetCallerIdentity" {
