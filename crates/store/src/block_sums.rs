@@ -110,13 +110,6 @@ pub(crate) fn keep(connection: &Connection, file: &str, sums: &[u8]) -> Result<(
     Ok(())
 }
 
-/// Gives a copy of a file the sums that the file has.
-pub(crate) fn keep_copy(connection: &Connection, file: &str, copy: &str) -> Result<(), StoreError> {
-    let insert = "INSERT INTO block_sums (file, sums) SELECT ?, sums FROM block_sums WHERE file = ?";
-    connection.prepare_cached(insert)?.execute(params![copy, file])?;
-    Ok(())
-}
-
 /// A file's sums; small files and those of earlier versions have none.
 pub(crate) fn of_file(connection: &Connection, file: &str) -> Result<Option<Vec<u8>>, StoreError> {
     let mut select = connection.prepare_cached("SELECT sums FROM block_sums WHERE file = ?")?;

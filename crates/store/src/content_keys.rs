@@ -1,6 +1,7 @@
 //! Under which key a new content is encrypted: what its writer asks for, or else the default of its
 //! bucket, or else none.
 
+use std::io;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use shoal_encryption::{CustomerKey, DataKey, Envelope, Holder, KeyError, KeyRing};
 
 use crate::content_seals::{self, Opener};
+use crate::error::io_at;
 use crate::object_rows::{bucket_id, from_json, to_json};
 use crate::{Attributes, ObjectMeta, ObjectWriter, Objects, StoreError, UploadChecksum, UploadMeta};
 
@@ -183,8 +185,9 @@ impl Objects {
             Holder::Kms(_) => self.keys.open_envelope(envelope)?,
             Holder::Customer => customer.ok_or(KeyError::NoCustomerKey)?.open(envelope)?,
         };
-        // Those of an object that was replaced meanwhile have gone: its blocks do not open.
-        let seals = self.index.read(|connection| content_seals::of_file(connection, &meta.id))?.unwrap_or_default();
+        // They go with the row: as of a file that has gone, a reader looks for the object anew.
+        let gone = || io_at("open", &self.path(meta))(io::ErrorKind::NotFound.into());
+        let seals = self.index.read(|connection| content_seals::of_file(connection, &meta.id))?.ok_or_else(gone)?;
         Ok(Some(Opener::new(data, seals)))
     }
 

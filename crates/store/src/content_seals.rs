@@ -17,13 +17,6 @@ pub(crate) fn keep(connection: &Connection, file: &str, seals: Option<&[u8]>) ->
     Ok(())
 }
 
-/// Gives a copy of a file the seals that the file has.
-pub(crate) fn keep_copy(connection: &Connection, file: &str, copy: &str) -> Result<(), StoreError> {
-    let insert = "INSERT INTO content_seals (file, seals) SELECT ?, seals FROM content_seals WHERE file = ?";
-    connection.prepare_cached(insert)?.execute(params![copy, file])?;
-    Ok(())
-}
-
 /// A file's seals; those that are not encrypted have none.
 pub(crate) fn of_file(connection: &Connection, file: &str) -> Result<Option<Vec<u8>>, StoreError> {
     let mut select = connection.prepare_cached("SELECT seals FROM content_seals WHERE file = ?")?;

@@ -15,6 +15,7 @@ mod clock;
 mod completion;
 mod content_keys;
 mod content_seals;
+mod copying;
 mod creator_rows;
 mod data_dir;
 mod deletions;

@@ -90,10 +90,9 @@ impl Objects {
                 Err(error) if is_missing(&error) => {
                     // Replaced between the two steps, unless the row is still the same.
                     if missing.is_some_and(|before| before.id == meta.id) {
-                        return Err(StoreError::DamagedObject {
-                            key: key.to_owned(),
-                            detail: "its file is missing".to_owned(),
-                        });
+                        let and = if meta.attributes.encryption.is_some() { ", or its seals" } else { "" };
+                        let detail = format!("its file is missing{and}");
+                        return Err(StoreError::DamagedObject { key: key.to_owned(), detail });
                     }
                     missing = Some(meta);
                 }

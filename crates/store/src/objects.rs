@@ -2,7 +2,6 @@
 //! the commit point.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -230,51 +229,6 @@ impl Objects {
         self.commit(writer, bucket, key, attributes, &PutCondition::Always)
     }
 
-    /// Makes another object of the same content (and ETag, and key) without copying bytes.
-    ///
-    /// # Errors
-    /// As [`Objects::commit`]; [`StoreError::NoSuchKey`] if the source has gone meanwhile;
-    /// [`StoreError::DamagedObject`].
-    pub fn copy(
-        &self,
-        source: (&str, &ObjectMeta),
-        bucket: &str,
-        key: &str,
-        attributes: &Attributes,
-        condition: &PutCondition,
-    ) -> Result<ObjectMeta, StoreError> {
-        let (source_bucket, source) = source;
-        let gone = || StoreError::NoSuchKey { bucket: source_bucket.to_owned(), key: source.key.clone() };
-        // What a copy is made of is not removed meanwhile.
-        let _pin = self.pin(source);
-        // The copy counts as compared from now on.
-        match self.open_stored(source) {
-            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Err(gone()),
-            opened => drop(opened?),
-        }
-        let encryption =
-            source.attributes.encryption.as_ref().map(|envelope| self.keys.rewrap(envelope)).transpose()?;
-        let written = object_writer::link(&self.files, &self.path(source))?.ok_or_else(gone)?;
-        let mut meta = ObjectMeta {
-            key: key.to_owned(),
-            modified_ms: now_ms(),
-            id: written.id().to_owned(),
-            attributes: Attributes { encryption, ..attributes.clone() },
-            ..source.clone()
-        };
-        let row = self.index.write(|tx| {
-            block_sums::keep_copy(tx, &source.id, &meta.id)?;
-            content_seals::keep_copy(tx, &source.id, &meta.id)?;
-            self.keep_elsewhere(tx, &meta)?;
-            put_row(tx, bucket, &meta, condition)
-        });
-        let put = written.named(row)?;
-        meta.version = put.version;
-        self.remove_files(put.removed);
-        self.committed(&meta);
-        Ok(meta)
-    }
-
     /// The object of this key, if there is one: its current version.
     ///
     /// # Errors
@@ -401,20 +355,6 @@ mod tests {
         assert_eq!(objects.get("b", "k").unwrap(), Some(expected));
         assert!(matches!(objects.set_tags("b", "none", None, &tags("x")), Err(StoreError::NoSuchKey { .. })));
         assert!(matches!(objects.set_tags("none", "k", None, &tags("x")), Err(StoreError::NoSuchBucket(_))));
-    }
-
-    #[test]
-    fn a_copy_shares_the_content_and_not_its_fate() {
-        let (_temp, _dir, objects) = open();
-        let source = objects.put("b", "k", b"content", &Attributes::default()).unwrap();
-        let attributes = Attributes { content_type: Some("x/y".to_owned()), ..Attributes::default() };
-        let copy = objects.copy(("b", &source), "b", "k2", &attributes, &PutCondition::Always).unwrap();
-        assert_eq!((copy.etag.as_str(), copy.size, &copy.attributes), (source.etag.as_str(), 7, &attributes));
-        objects.delete("b", "k").unwrap();
-        assert_eq!(text(objects.read("b", "k2").unwrap().1), "content");
-        let gone = objects.copy(("b", &source), "b", "k3", &attributes, &PutCondition::Always);
-        assert!(matches!(gone, Err(StoreError::NoSuchKey { .. })));
-        assert_eq!(files(&objects), 1);
     }
 
     #[test]
