@@ -39,6 +39,7 @@ TRAINER = {
             "Condition": {"StringLike": {"s3:prefix": "vision/*"}},
         },
         {"Effect": "Deny", "Action": "s3:Delete*", "Resource": "arn:aws:s3:::tests/vision/kept/*"},
+        {"Effect": "Allow", "Action": "iam:PassRole", "Resource": f"arn:aws:iam::{ACCOUNT}:role/Trainer"},
     ],
 }
 
@@ -104,6 +105,8 @@ def test_a_session_does_what_its_roles_policies_permit(roles, owner):
     assert error["Code"] == "AccessDeniedException"
     assert "assumed-role/Trainer/me is not authorized to perform: sagemaker:CreateTrainingJob" in error["Message"]
     assert "because no policy of the role or the session allows it" in error["Message"]
+    passes = {**tagged, "RoleArn": tagged["RoleArn"].replace("Trainer", "Lister")}
+    assert "iam:PassRole on resource" in refusal(trainer["sagemaker"].create_training_job, **passes)["Message"]
     arn = trainer["sagemaker"].create_training_job(**tagged)["TrainingJobArn"]
     name = {"TrainingJobName": tagged["TrainingJobName"]}
     assert trainer["sagemaker"].describe_training_job(**name)["TrainingJobArn"] == arn

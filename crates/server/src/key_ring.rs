@@ -150,8 +150,8 @@ impl KeyStore for KeyRing {
     fn caller(&self, access_key_id: &str, session_token: Option<&str>) -> PolicyCaller {
         match self.find(access_key_id, session_token) {
             Ok(known) => self.policy_caller(&known.holder, known.member.as_deref()),
-            // The scope refuses it.
-            Err(_) => PolicyCaller::default(),
+            // It has ended since its scope was read.
+            Err(_) => PolicyCaller { narrowed_by: vec![Arc::default()], ..PolicyCaller::default() },
         }
     }
 

@@ -48,8 +48,7 @@ impl Roles {
     /// # Errors
     /// As AWS's services refuse it.
     pub(crate) fn check(&self, service: Service, input: &Value, account: &str, caller: &str) -> Result<(), Error> {
-        let mut named = Vec::new();
-        collect(input, &mut named);
+        let named = named(input);
         let prefix = format!("arn:aws:iam::{account}:role/");
         let is_unknown = |role: &&String| {
             // A role's path is no part of its name.
@@ -80,6 +79,13 @@ impl Roles {
             }
         }
     }
+}
+
+/// ARNs of the roles that a call names, wherever it does.
+pub(crate) fn named(input: &Value) -> Vec<String> {
+    let mut named = Vec::new();
+    collect(input, &mut named);
+    named
 }
 
 fn collect(input: &Value, named: &mut Vec<String>) {

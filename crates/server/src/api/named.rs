@@ -109,9 +109,25 @@ pub(crate) fn subject(call: &Call, identity: &Identity) -> String {
     created.or_else(by_arn).or_else(other).unwrap_or_else(|| "*".to_owned())
 }
 
+/// The ARN of what a call is about to create; `None` of other calls.
+pub(crate) fn created(call: &Call, identity: &Identity) -> Option<String> {
+    let member = name_of_created(call)?;
+    let name = call.input.get(&member).and_then(Value::as_str);
+    let kind = NAMES.iter().find(|(known, _)| *known == member).map(|(_, kind)| *kind);
+    Some(match (name, kind) {
+        (Some(name), Some(kind)) => arn::sagemaker(&identity.region, &identity.account, kind.name(), name),
+        _ => subject(call, identity),
+    })
+}
+
+/// The member that names what a call creates.
+fn name_of_created(call: &Call) -> Option<String> {
+    call.operation.name.strip_prefix("Create").map(|noun| format!("{noun}Name"))
+}
+
 fn of_members(call: &Call) -> Vec<Named> {
     let operation = call.operation.name;
-    let created = operation.strip_prefix("Create").map(|noun| format!("{noun}Name"));
+    let created = name_of_created(call);
     let mut found = Vec::new();
     collect(&call.input, created.as_deref(), &mut found);
     if matches!(operation, "DescribeArtifact" | "UpdateArtifact" | "DeleteArtifact")

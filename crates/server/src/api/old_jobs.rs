@@ -4,12 +4,14 @@
 use std::{sync::Arc, time::Duration};
 
 use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, Rows, StoreError, TrialFilter};
-use shoal_wire::{Error, NamedTrainingJob, NamedTuningJob};
+use shoal_wire::{Error, OWNER_NAME, Service};
 
-use super::Api;
+use super::{Api, Caller};
 use crate::{
+    audit::{Outcome, Record},
     clock::now_ms,
     internal::{blocking, internal},
+    key_ring::Holder,
 };
 
 /// Between two passes.
@@ -22,11 +24,23 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 const PAGE: usize = 500;
 
 /// What is deleted together, in this order.
-#[derive(Debug, PartialEq, Eq)]
 struct OldJob {
-    tuning: Option<String>,
+    tuning: Option<Old>,
     /// Of a tuning job its trials, else one job.
-    training: Vec<String>,
+    training: Vec<Old>,
+}
+
+/// A job, which is another one than a later one of its name.
+struct Old {
+    name: String,
+    uid: String,
+    arn: String,
+}
+
+impl Old {
+    fn of(row: ResourceRow) -> Self {
+        Self { name: row.name, uid: row.uid, arn: row.arn }
+    }
 }
 
 impl Api {
@@ -58,15 +72,32 @@ impl Api {
     }
 
     async fn delete_old(&self, job: OldJob, deleted: &mut usize) -> Result<(), Error> {
-        for training_job_name in job.training {
-            self.delete_training_job(NamedTrainingJob { training_job_name }).await?;
+        for old in job.training {
+            self.delete_training(old.name, Some(&old.uid)).await?;
+            self.note_deletion("DeleteTrainingJob", old.arn);
             *deleted += 1;
         }
-        if let Some(hyper_parameter_tuning_job_name) = job.tuning {
-            self.delete_tuning_job(NamedTuningJob { hyper_parameter_tuning_job_name }).await?;
+        if let Some(old) = job.tuning {
+            self.delete_tuning(&old.name, Some(old.uid)).await?;
+            self.note_deletion("DeleteHyperParameterTuningJob", old.arn);
             *deleted += 1;
         }
         Ok(())
+    }
+
+    /// As the owner's, whose setting it follows.
+    fn note_deletion(&self, operation: &str, arn: String) {
+        let caller = Caller { user_agent: String::new(), holder: Holder::Owner, member: None };
+        let record = Record {
+            user: OWNER_NAME.to_owned(),
+            arn: caller.arn(&self.identity),
+            agent: "jobs_days".to_owned(),
+            service: Service::SageMaker.scope().to_owned(),
+            operation: operation.to_owned(),
+            resources: vec![arn],
+            ..Record::default()
+        };
+        self.audit.note(record.complete(&Outcome::Done, now_ms()));
     }
 }
 
@@ -74,18 +105,18 @@ impl Api {
 fn old_jobs(rows: &dyn Rows, before_ms: u64) -> Result<Vec<OldJob>, StoreError> {
     let is_old = |row: &ResourceRow| row.ended_ms.is_some_and(|ended| ended < before_ms);
     let mut old = Vec::new();
-    for name in ended(rows, ResourceKind::TUNING_JOB, &is_old, before_ms)? {
-        if let Some(training) = trials(rows, &name, &is_old)? {
-            old.push(OldJob { tuning: Some(name), training });
+    for tuning in ended(rows, ResourceKind::TUNING_JOB, &is_old, before_ms)? {
+        if let Some(training) = trials(rows, &tuning.name, &is_old)? {
+            old.push(OldJob { tuning: Some(tuning), training });
         }
     }
-    for name in ended(rows, ResourceKind::TRAINING_JOB, &is_old, before_ms)? {
-        let tuning = match rows.trial(&name)? {
+    for training in ended(rows, ResourceKind::TRAINING_JOB, &is_old, before_ms)? {
+        let tuning = match rows.trial(&training.name)? {
             None => None,
             Some(trial) => rows.resource(ResourceKind::TUNING_JOB, &trial.tuning)?,
         };
         if tuning.is_none() {
-            old.push(OldJob { tuning: None, training: vec![name] });
+            old.push(OldJob { tuning: None, training: vec![training] });
         }
     }
     Ok(old)
@@ -96,14 +127,14 @@ fn ended(
     kind: ResourceKind,
     is_old: &dyn Fn(&ResourceRow) -> bool,
     before_ms: u64,
-) -> Result<Vec<String>, StoreError> {
+) -> Result<Vec<Old>, StoreError> {
     let mut filter = ResourceFilter { modified_before_ms: Some(before_ms), limit: PAGE, ..ResourceFilter::new(kind) };
-    let mut names = Vec::new();
+    let mut jobs = Vec::new();
     loop {
         let page = rows.list(&filter)?;
-        names.extend(page.rows.into_iter().filter(is_old).map(|row| row.name));
+        jobs.extend(page.rows.into_iter().filter(is_old).map(Old::of));
         match page.next {
-            None => return Ok(names),
+            None => return Ok(jobs),
             next => filter.after = next,
         }
     }
@@ -114,17 +145,17 @@ fn trials(
     rows: &dyn Rows,
     tuning: &str,
     is_old: &dyn Fn(&ResourceRow) -> bool,
-) -> Result<Option<Vec<String>>, StoreError> {
+) -> Result<Option<Vec<Old>>, StoreError> {
     let mut filter = TrialFilter { tuning: tuning.to_owned(), limit: PAGE, ..TrialFilter::default() };
-    let mut names = Vec::new();
+    let mut jobs = Vec::new();
     loop {
         let page = rows.list_trials(&filter)?;
         if !page.rows.iter().all(|(_, row)| is_old(row)) {
             return Ok(None);
         }
-        names.extend(page.rows.into_iter().map(|(trial, _)| trial.job));
+        jobs.extend(page.rows.into_iter().map(|(_, row)| Old::of(row)));
         match page.next {
-            None => return Ok(Some(names)),
+            None => return Ok(Some(jobs)),
             next => filter.after = next,
         }
     }

@@ -14,7 +14,7 @@ use shoal_wire::{Call, Error, ErrorCode, KeyRole, S3Uri, Service, arn, tags};
 
 use super::{
     Api, Caller, blocking,
-    named::{Named, named, subject},
+    named::{Named, created, named, subject},
     resource_types::{self, Lookup},
     resources::found,
 };
@@ -22,6 +22,7 @@ use crate::{
     identity::{Identity, ROLE},
     internal::internal,
     key_ring::Holder,
+    roles,
     team::{Access, Member, access, locations},
 };
 
@@ -81,11 +82,17 @@ impl Api {
             return Ok(());
         }
         let (rows, telemetry, names) = (self.rows.clone(), self.telemetry.clone(), named(call)?);
-        let found = blocking(move || named_rows(&*rows, &telemetry, &names)).await?;
-        let none = || vec![(subject(call, &self.identity), Vec::new())];
-        let resources = if found.is_empty() { none() } else { found };
+        let mut resources = blocking(move || named_rows(&*rows, &telemetry, &names)).await?;
+        let new = created(call, &self.identity);
+        let new = new.or_else(|| resources.is_empty().then(|| subject(call, &self.identity)));
+        resources.extend(new.map(|arn| (arn, Vec::new())));
+        let of_call = action(call);
+        let mut deeds = Vec::from_iter(resources.into_iter().map(|(arn, tags)| (&*of_call, arn, tags)));
+        // What a job reads and writes is the role's that it is given, so that is what is permitted.
+        let given = if call.operation.service == Service::Sts { Vec::new() } else { roles::named(&call.input) };
+        deeds.extend(given.into_iter().map(|role| ("iam:PassRole", role, Vec::new())));
         let of_request = tags_of(&call.input["Tags"]);
-        for (resource, of_resource) in resources {
+        for (action, resource, of_resource) in deeds {
             let key = |prefix: &str, (name, value): &(String, String)| (format!("{prefix}/{name}"), value.clone());
             let own = principal.principals.iter().take(1).map(|arn| ("aws:principalarn".to_owned(), arn.clone()));
             let tag_keys = of_request.iter().map(|(name, _)| ("aws:tagkeys".to_owned(), name.clone()));
@@ -94,7 +101,7 @@ impl Api {
             let request = shoal_policy::Request {
                 account: &self.identity.account,
                 principals: principal.principals.clone(),
-                action: &action(call),
+                action,
                 resource: &resource,
                 keys: own.chain(tag_keys).chain(request_tags).chain(resource_tags).collect(),
             };
@@ -104,15 +111,18 @@ impl Api {
                     Decision::ExplicitDeny => " with an explicit deny in a policy of the role or the session",
                     Decision::ImplicitDeny => " because no policy of the role or the session allows it",
                 };
-                return Err(self.denied(call, caller, &resource, why));
+                return Err(self.denied_action(action, caller, &resource, why));
             }
         }
         Ok(())
     }
 
     fn denied(&self, call: &Call, caller: &Caller, resource: &str, why: &str) -> Error {
+        self.denied_action(&action(call), caller, resource, why)
+    }
+
+    fn denied_action(&self, action: &str, caller: &Caller, resource: &str, why: &str) -> Error {
         let user = caller.arn(&self.identity);
-        let action = action(call);
         Error::new(
             ErrorCode::AccessDenied,
             format!("User: {user} is not authorized to perform: {action} on resource: {resource}{why}"),

@@ -195,9 +195,13 @@ impl Api {
 
     /// Removes an ended job's row, logs and metrics; its objects in S3 stay, as at AWS.
     pub(super) async fn delete_training_job(&self, request: NamedTrainingJob) -> Result<Reply, Error> {
-        let name = request.training_job_name;
+        self.delete_training(request.training_job_name, None).await
+    }
+
+    /// The same, of the job with this id.
+    pub(super) async fn delete_training(&self, name: String, uid: Option<&str>) -> Result<Reply, Error> {
         let row = self.row(&name).await?;
-        deletable(&row)?;
+        deletable(&row, uid)?;
         // Until its instances are released they may still have something to say, and the name is
         // not free.
         let mut version = self.core.version();
@@ -222,7 +226,7 @@ impl Api {
         }
         let _alone = self.deletion.lock().await;
         let row = self.row(&name).await?;
-        deletable(&row)?;
+        deletable(&row, uid)?;
         self.keep_component(&name).await?;
         // The row goes last: a deletion that a crash cut short can be asked for again.
         let (telemetry, job) = (self.telemetry.clone(), name.clone());
@@ -234,9 +238,10 @@ impl Api {
         })
         .await?;
         let gone = missing(ResourceKind::TRAINING_JOB, &name);
+        let uid = uid.map(str::to_owned);
         let edit = move |present: &Present<'_>| {
             let row = present.row(ResourceKind::TRAINING_JOB, &name)?.ok_or(gone)?;
-            deletable(&row)?;
+            deletable(&row, uid.as_deref())?;
             let cost = ledger::deleted(&row, now_ms()).map(|row| RowChange::Put(Box::new(row)));
             Ok(cost.into_iter().chain([RowChange::Delete(ResourceKind::TRAINING_JOB, name)]).collect())
         };
@@ -271,7 +276,10 @@ pub(super) fn searched(_: &Records, row: &ResourceRow) -> Result<Value, Error> {
 }
 
 /// Only what is over can be deleted.
-fn deletable(row: &ResourceRow) -> Result<(), Error> {
+fn deletable(row: &ResourceRow, uid: Option<&str>) -> Result<(), Error> {
+    if uid.is_some_and(|uid| uid != row.uid) {
+        return Err(missing(row.kind, &row.name));
+    }
     if row.ended {
         return Ok(());
     }

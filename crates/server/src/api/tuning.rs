@@ -128,12 +128,17 @@ impl Api {
 
     /// Removes an ended tuning job's row and its study; its training jobs stay, as at AWS.
     pub(super) async fn delete_tuning_job(&self, request: NamedTuningJob) -> Result<Reply, Error> {
-        let name = request.hyper_parameter_tuning_job_name.as_str();
+        self.delete_tuning(&request.hyper_parameter_tuning_job_name, None).await
+    }
+
+    /// The same, of the job with this id.
+    pub(super) async fn delete_tuning(&self, name: &str, uid: Option<String>) -> Result<Reply, Error> {
         let _alone = self.deletion.lock().await;
         self.tuning_row(name).await?;
         let gone = missing(ResourceKind::TUNING_JOB, name);
-        let edit = |row: Option<ResourceRow>| match row {
+        let edit = move |row: Option<ResourceRow>| match row {
             None => Err(gone),
+            Some(row) if uid.is_some_and(|uid| uid != row.uid) => Err(gone),
             Some(row) if row.ended => Ok(None),
             Some(row) => Err(Error::validation(format!(
                 "The hyperparameter tuning job {} is in status {}; only tuning jobs in a terminal state (Completed, \

@@ -24,6 +24,10 @@ impl Directory {
         Self(data_dir.to_owned())
     }
 
+    pub(super) fn root(&self) -> &Path {
+        &self.0
+    }
+
     /// All files, the oldest first; the last one is written.
     pub(super) fn files(&self) -> io::Result<Vec<PathBuf>> {
         let mut full = Vec::new();

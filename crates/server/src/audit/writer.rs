@@ -169,6 +169,10 @@ impl Writer {
         // Lines that the seal has and the files do not are missing from then on: numbers never come
         // twice.
         match &seal {
+            // All lines were too old, and none has come since.
+            Some(seal) if seal.first == seal.last + 1 && end.number == 0 => {
+                end = End { number: seal.last, hash: seal.hash.clone() };
+            }
             Some(seal) if seal.last > end.number => {
                 tracing::error!("audit.log has lost lines {} to {}", end.number + 1, seal.last);
                 end = End { number: seal.last, hash: seal.hash.clone() };
@@ -307,8 +311,8 @@ impl Writer {
     /// any goes, so [`super::verify`] misses none of them.
     fn expire(&mut self, now_ms: u64) -> io::Result<()> {
         let Some(days) = self.days else { return Ok(()) };
-        self.try_write()?;
-        self.try_sync()?;
+        // On a full disk it is this that makes room.
+        self.write_and_sync();
         let mut first_line = String::new();
         BufReader::new(File::open(self.directory.current())?).read_line(&mut first_line)?;
         if time_of(Some(&first_line)).is_some_and(|time| time + DAY_MS <= now_ms) {
@@ -316,6 +320,12 @@ impl Writer {
         }
         let old = self.directory.older_than(now_ms.saturating_sub(u64::from(days.get()) * DAY_MS))?;
         let Some(last) = old.last() else { return Ok(()) };
+        // A new first line would hide what was changed or removed before.
+        if let Some(fault) = super::verify(self.directory.root(), &self.owner)?.faults.first() {
+            return Err(io::Error::other(format!(
+                "`shoal audit verify` has to find nothing before, and finds: {fault}"
+            )));
+        }
         let next = self.directory.files()?.into_iter().find(|path| path > last && first_of(path).is_some());
         self.first = next.and_then(|path| first_of(&path)).unwrap_or(self.first_of_file);
         self.directory.write_seal(&Seal::new(&self.owner, self.first, &self.end))?;

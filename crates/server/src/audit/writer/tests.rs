@@ -82,6 +82,25 @@ fn files_that_are_too_old_go_and_are_not_missed() {
 }
 
 #[test]
+fn nothing_that_was_removed_before_is_hidden_by_what_is_too_old() {
+    const NOON: u64 = 1_700_000_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    let directory = Directory::new(dir.path());
+    let mut writer = Writer { days: NonZeroU32::new(9), ..Writer::open(directory.clone(), owner(), 1 << 20).unwrap() };
+    for day in 0..4 {
+        let time = timestamp::iso8601_ms(NOON + day * DAY_MS);
+        writer.append(Record { time, ..record("Stop", "anna") }, &AtomicU64::new(0));
+        writer.expire(NOON + (day + 1) * DAY_MS).unwrap();
+    }
+    let files = directory.files().unwrap();
+    std::fs::remove_file(&files[1]).unwrap();
+    let error = writer.expire(NOON + 30 * DAY_MS).unwrap_err().to_string();
+    assert!(error.contains("line 2 was removed"), "{error}");
+    assert!(files[0].exists());
+    assert_eq!(verify(dir.path(), &owner()).unwrap().faults, [AuditFault::Removed(2, 2)]);
+}
+
+#[test]
 fn what_was_changed_while_no_server_ran_stays_found() {
     let change = |dir: &Path, of: fn(&str) -> String| {
         let path = dir.join("audit.log");
