@@ -28,6 +28,8 @@ pub(crate) enum Stage {
         /// Host numbers.
         ended: BTreeSet<u32>,
     },
+    /// Has capacity, and the scheduler has stopped its processes for a while.
+    Paused,
     /// Nothing of it is left.
     Over,
 }
@@ -215,6 +217,9 @@ impl<S: Scheduler> Scheduled<S> {
         if stages.iter().all(|stage| *stage == Stage::Over) {
             return Ok(AllocationStatus::Ended);
         }
+        if stages.contains(&Stage::Paused) {
+            return Ok(AllocationStatus::Paused);
+        }
         let lost = record.jobs.iter().zip(stages).flat_map(|(job, stage)| {
             // A host that was started again is in the later job.
             let is_lost = |host: &u32| !record.removed.contains(host) && record.job_of(*host) == Some(job);
@@ -228,7 +233,7 @@ impl<S: Scheduler> Scheduled<S> {
 fn ended_of(job: &Submitted, stage: Stage) -> BTreeSet<u32> {
     match stage {
         // Agents show themselves whether they live.
-        Stage::Forgotten | Stage::Waits { .. } => BTreeSet::new(),
+        Stage::Forgotten | Stage::Waits { .. } | Stage::Paused => BTreeSet::new(),
         Stage::Runs { ended } => ended,
         Stage::Over => job.hosts.clone(),
     }

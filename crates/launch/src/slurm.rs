@@ -6,12 +6,15 @@
 mod checking;
 mod commands;
 mod controller;
+mod exchange;
+mod failed_nodes;
 mod hostlist;
 mod partitions;
 mod queue;
 mod request;
 mod rest;
 mod script;
+mod unanswered;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,19 +25,23 @@ use std::time::{Duration, Instant};
 use self::checking::Verdicts;
 use self::commands::Commands;
 use self::controller::Controller;
+use self::failed_nodes::FailedNodes;
 use self::hostlist::expand;
 use self::queue::{Job, State, how, node_failure, why};
 use self::request::Request;
 use self::rest::Rest;
 pub use self::rest::{Address as RestAddress, RestOptions, Token as RestToken, Version as RestVersion};
 use self::script::{ended, step_name};
+use self::unanswered::Unanswered;
 use crate::record::Submitted;
 use crate::scheduled::{PREFIX, Scheduled, Scheduler, Stage, allocation_of};
 use crate::{AllocationSpec, Ending, HostEnd, LaunchError, Launcher, Wants};
 
 /// For Slurm to end a job's processes.
 const TIMEOUT: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(100);
+/// Between two looks whether that is done: at first, and at most.
+const FIRST_POLL: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_secs(1);
 
 /// How jobs are submitted to a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -96,7 +103,7 @@ pub fn slurm(options: SlurmOptions) -> impl Launcher {
         Some(rest) => Box::new(Rest::new(rest, commands)),
         None => Box::new(commands),
     };
-    Scheduled::on(Cluster { options, controller, snapshot: Mutex::default(), verdicts: Verdicts::default() })
+    Scheduled::on(Cluster::of(options, controller))
 }
 
 /// A Slurm cluster.
@@ -106,6 +113,8 @@ struct Cluster {
     controller: Box<dyn Controller>,
     snapshot: Mutex<Option<Snapshot>>,
     verdicts: Verdicts,
+    failed: FailedNodes,
+    unanswered: Unanswered,
 }
 
 /// Jobs by number.
@@ -130,6 +139,21 @@ impl Snapshot {
 }
 
 impl Cluster {
+    fn of(options: SlurmOptions, controller: Box<dyn Controller>) -> Self {
+        Self {
+            options,
+            controller,
+            snapshot: Mutex::default(),
+            verdicts: Verdicts::default(),
+            failed: FailedNodes::default(),
+            unanswered: Unanswered::default(),
+        }
+    }
+
+    fn unavailable(&self, what: String) -> LaunchError {
+        LaunchError::Unavailable { target: self.options.target.clone(), what }
+    }
+
     /// All jobs, as they were after this moment. Where it does not answer, that is not asked again
     /// for each allocation.
     fn jobs_since(&self, since: Instant) -> Result<Jobs, LaunchError> {
@@ -152,10 +176,28 @@ impl Cluster {
     }
 
     fn known(&self, jobs: Result<Jobs, String>) -> Result<Jobs, LaunchError> {
-        jobs.map_err(|what| LaunchError::Unavailable { target: self.options.target.clone(), what })
+        jobs.map_err(|what| self.unavailable(what))
+    }
+
+    /// Ends other jobs of this one's name: an earlier submission that was not answered.
+    fn end_twins(&self, jobs: &BTreeMap<u64, Job>, submitted: &Submitted) {
+        if !self.unanswered.has(&submitted.name) {
+            return;
+        }
+        let is_twin = |(id, job): &(&u64, &Job)| {
+            job.name == submitted.name && **id != submitted.id && !matches!(job.state, State::Ends | State::Over(_))
+        };
+        let twins = Vec::from_iter(jobs.iter().filter(is_twin).map(|(id, _)| *id));
+        if !twins.is_empty() {
+            // The next look tries it again.
+            let _ = self.controller.cancel(&twins);
+        }
     }
 
     fn queued(&self, id: u64, job: &Job) -> String {
+        if job.state == State::Boots {
+            return format!("Compute target {}, job {id}: its nodes are being started", self.options.target);
+        }
         let mut text =
             format!("Waiting in the queue of compute target {}, job {id}: {}", self.options.target, why(&job.reason));
         if let Some(start) = &job.start {
@@ -165,6 +207,12 @@ impl Cluster {
         }
         text
     }
+}
+
+/// Sleeps; returns how long the next time.
+fn pause(time: Duration) -> Duration {
+    thread::sleep(time);
+    (2 * time).min(POLL)
 }
 
 /// Without the target's name, which is added again.
@@ -206,20 +254,35 @@ impl Scheduler for Cluster {
     fn submit(&self, spec: &AllocationSpec, name: &str, hosts: &BTreeSet<u32>) -> Result<u64, LaunchError> {
         let submitted = self.controller.submit(&Request::of(&self.options, spec, name, hosts));
         self.forget_snapshot();
+        if submitted.as_ref().is_err_and(|error| !matches!(error, LaunchError::Refused { .. })) {
+            self.unanswered.note(name);
+        }
         submitted
     }
 
     fn find(&self, name: &str, _: &BTreeSet<u32>, known: &[Submitted]) -> Result<Option<u64>, LaunchError> {
         let jobs = self.jobs_since(Instant::now())?;
         let is_known = |id: &u64| known.iter().any(|job| job.id == *id);
-        Ok(jobs.iter().filter(|(id, job)| job.name == name && !is_known(id)).map(|(id, _)| *id).max())
+        let found = jobs.iter().filter(|(id, job)| job.name == name && !is_known(id)).map(|(id, _)| *id).max();
+        let grace = self.controller.grace();
+        if self.unanswered.may_appear(name, grace) && found.is_none() {
+            let seconds = grace.as_secs();
+            return Err(self.unavailable(format!(
+                "a submission was not answered; its job is looked for for {seconds} s before it is submitted again"
+            )));
+        }
+        Ok(found)
     }
 
     fn stage(&self, jobs: &Jobs, submitted: &Submitted) -> Stage {
+        self.end_twins(jobs, submitted);
         match job_of(submitted, jobs) {
             None => Stage::Forgotten,
             Some(Job { state: State::Over(_), .. }) => Stage::Over,
-            Some(job @ Job { state: State::Waits, .. }) => Stage::Waits { reason: self.queued(submitted.id, job) },
+            Some(Job { state: State::Paused, .. }) => Stage::Paused,
+            Some(job @ Job { state: State::Waits | State::Boots, .. }) => {
+                Stage::Waits { reason: self.queued(submitted.id, job) }
+            }
             Some(job) => Stage::Runs { ended: hosts_that_ended(job) },
         }
     }
@@ -234,7 +297,7 @@ impl Scheduler for Cluster {
         let text = match ending {
             Ending::NodeFailed => {
                 // Without it the message has all nodes of the job.
-                let down = self.controller.nodes_down(&job.nodes).unwrap_or_default();
+                let down = self.failed.of(id, || self.controller.nodes_down(&job.nodes));
                 node_failure(id, &expand(&job.nodes), &down)
             }
             _ => how(id, ending, last.unwrap_or_default()),
@@ -256,8 +319,8 @@ impl Scheduler for Cluster {
     }
 
     fn end(&self, all: &[Submitted]) -> Result<(), LaunchError> {
-        let left = || -> Result<Vec<u64>, LaunchError> {
-            let jobs = self.jobs_since(Instant::now())?;
+        let left = |since: Instant| -> Result<Vec<u64>, LaunchError> {
+            let jobs = self.jobs_since(since)?;
             // By name: an `sbatch` that was given up may have submitted the same again.
             let is_left = |job: &Job| {
                 !matches!(job.state, State::Over(_)) && all.iter().any(|submitted| submitted.name == job.name)
@@ -267,28 +330,29 @@ impl Scheduler for Cluster {
         if all.is_empty() {
             return Ok(());
         }
-        let ids = left()?;
+        let ids = left(Instant::now())?;
         if ids.is_empty() {
             return Ok(());
         }
         self.controller.cancel(&ids)?;
-        let until = Instant::now() + TIMEOUT;
+        let (cancelled, mut wait) = (Instant::now(), FIRST_POLL);
         loop {
-            match left()?.first() {
+            wait = pause(wait);
+            // All who wait share a look that was taken since.
+            let recent = Instant::now().checked_sub(self.options.interval).unwrap_or(cancelled);
+            match left(recent.max(cancelled))?.first() {
                 None => return Ok(()),
-                Some(id) if Instant::now() >= until => {
-                    return Err(LaunchError::Unavailable {
-                        target: self.options.target.clone(),
-                        what: format!("job {id} was cancelled {} s ago and has not ended", TIMEOUT.as_secs()),
-                    });
+                Some(id) if cancelled.elapsed() >= TIMEOUT => {
+                    let seconds = TIMEOUT.as_secs();
+                    return Err(self.unavailable(format!("job {id} was cancelled {seconds} s ago and has not ended")));
                 }
-                Some(_) => thread::sleep(POLL),
+                Some(_) => {}
             }
         }
     }
 
     fn end_hosts(&self, job: &Submitted, hosts: &BTreeSet<u32>) -> Result<(), LaunchError> {
-        let until = Instant::now() + TIMEOUT;
+        let (begun, mut wait) = (Instant::now(), FIRST_POLL);
         let steps = hosts.iter().map(|host| step_name(*host)).collect();
         loop {
             match self.controller.kill_steps(job.id, &steps)?.first() {
@@ -296,13 +360,11 @@ impl Scheduler for Cluster {
                     self.forget_snapshot();
                     return Ok(());
                 }
-                Some(step) if Instant::now() >= until => {
-                    return Err(LaunchError::Unavailable {
-                        target: self.options.target.clone(),
-                        what: format!("step {step} was killed {} s ago and has not ended", TIMEOUT.as_secs()),
-                    });
+                Some(step) if begun.elapsed() >= TIMEOUT => {
+                    let seconds = TIMEOUT.as_secs();
+                    return Err(self.unavailable(format!("step {step} was killed {seconds} s ago and has not ended")));
                 }
-                Some(_) => thread::sleep(POLL),
+                Some(_) => wait = pause(wait),
             }
         }
     }
@@ -329,76 +391,12 @@ impl Scheduler for Cluster {
         details.extend(partitions::missing(&self.options, &known));
         let jobs = self.jobs_since(Instant::now()).map_err(words)?;
         let ours = || jobs.values().filter(|job| job.name.starts_with(PREFIX));
-        let count = |state: State| ours().filter(|job| job.state == state).count();
-        details.push(format!("jobs of Shoal: {} run, {} wait", count(State::Runs), count(State::Waits)));
+        let count = |states: [State; 2]| ours().filter(|job| states.contains(&job.state)).count();
+        let (run, wait) = (count([State::Runs, State::Paused]), count([State::Waits, State::Boots]));
+        details.push(format!("jobs of Shoal: {run} run, {wait} wait"));
         Ok(details)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_that_ends_has_no_ends_of_hosts_yet() {
-        let of = |state: &str| {
-            let all = queue::jobs(&format!("7|{state}|None|N/A|n1|shoal-a|arn:a|2:killed"));
-            hosts_that_ended(&all[&7])
-        };
-        assert_eq!(of("RUNNING"), BTreeSet::from([2]));
-        assert_eq!(of("COMPLETING"), BTreeSet::new());
-    }
-
-    /// Counts how often it is asked, and never answers.
-    #[derive(Debug, Default)]
-    struct Silent(Arc<std::sync::atomic::AtomicU32>);
-
-    impl Silent {
-        fn silent<T>() -> Result<T, LaunchError> {
-            Err(LaunchError::Unavailable { target: "a".to_owned(), what: "no answer".to_owned() })
-        }
-    }
-
-    impl Controller for Silent {
-        fn jobs(&self) -> Result<BTreeMap<u64, Job>, LaunchError> {
-            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            Self::silent()
-        }
-        fn submit(&self, _: &Request) -> Result<u64, LaunchError> {
-            Self::silent()
-        }
-        fn test(&self, _: &Request) -> Result<(), LaunchError> {
-            Self::silent()
-        }
-        fn cancel(&self, _: &[u64]) -> Result<(), LaunchError> {
-            Self::silent()
-        }
-        fn kill_steps(&self, _: u64, _: &BTreeSet<String>) -> Result<Vec<String>, LaunchError> {
-            Self::silent()
-        }
-        fn partitions(&self) -> Result<Vec<partitions::Partition>, LaunchError> {
-            Self::silent()
-        }
-        fn nodes_down(&self, _: &str) -> Result<Vec<String>, LaunchError> {
-            Self::silent()
-        }
-    }
-
-    #[test]
-    fn a_controller_that_does_not_answer_is_asked_once_for_all_allocations() {
-        let asked = Arc::default();
-        let options = SlurmOptions { target: "a".to_owned(), interval: Duration::from_secs(60), ..Default::default() };
-        let cluster = Cluster {
-            options,
-            controller: Box::new(Silent(Arc::clone(&asked))),
-            snapshot: Mutex::default(),
-            verdicts: Verdicts::default(),
-        };
-        for _ in 0..3 {
-            let error = cluster.jobs().expect_err("it is silent").to_string();
-            assert_eq!(error, "the compute target a does not answer: no answer");
-            cluster.find("shoal-a", &BTreeSet::new(), &[]).expect_err("it is silent");
-        }
-        assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 1);
-    }
-}
+mod tests;

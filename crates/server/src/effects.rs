@@ -345,7 +345,11 @@ impl Performer {
         self.attempts.get(attempt).map_or((false, false), |running| {
             let all = running.allocation.instances as usize - running.absent();
             let status = self.launcher.status_of(&running.allocation);
-            let is_running = matches!(status, Ok(AllocationStatus::Running { lost }) if lost.len() < all);
+            let is_running = match status {
+                Ok(AllocationStatus::Running { lost }) => lost.len() < all,
+                Ok(AllocationStatus::Paused) => true,
+                Ok(_) | Err(_) => false,
+            };
             (is_running, running.is_mirroring())
         })
     }

@@ -154,7 +154,7 @@ impl Watcher {
 
     /// Reports the instances of an attempt whose agent is gone, or has been silent for too long.
     fn look(&self, attempt: &Attempt, status: &AllocationStatus, passed: Duration) {
-        if matches!(status, AllocationStatus::Unknown | AllocationStatus::Queued { .. }) {
+        if matches!(status, AllocationStatus::Unknown | AllocationStatus::Queued { .. } | AllocationStatus::Paused) {
             return;
         }
         let has_scheduler = self.launcher.finds_lost_machines(&attempt.allocation);
@@ -282,7 +282,7 @@ fn lost(attempt: &Attempt, status: &AllocationStatus) -> Vec<Host> {
     match status {
         AllocationStatus::Running { lost } => lost.iter().copied().map(Host).collect(),
         AllocationStatus::Ended => Host::all(attempt.allocation.instances).collect(),
-        AllocationStatus::Unknown | AllocationStatus::Queued { .. } => Vec::new(),
+        AllocationStatus::Unknown | AllocationStatus::Queued { .. } | AllocationStatus::Paused => Vec::new(),
     }
 }
 
@@ -319,7 +319,7 @@ impl Agents {
         let known = self.queued.get(attempt);
         match status {
             AllocationStatus::Queued { reason } if known != Some(reason) => Some(Some(reason.clone())),
-            AllocationStatus::Running { .. } if known.is_some() || self.is_first_look => Some(None),
+            AllocationStatus::Running { .. } | AllocationStatus::Paused if known.is_some() || self.is_first_look => Some(None),
             _ => None,
         }
     }

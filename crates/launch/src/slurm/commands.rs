@@ -2,32 +2,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
-use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use super::controller::Controller;
+use super::exchange::{Printed, exchange};
 use super::partitions::{self, Partition};
 use super::queue::{FORMAT, Job, jobs};
 use super::request::Request;
 use crate::LaunchError;
-use crate::process::end_with_caller;
 
 /// For a command, whose own limit is 10 to 100 s; one that takes longer than this is repeated.
 const TIMEOUT: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(5);
-/// For a question before a job is created: a controller that takes longer delays no creation.
-const TEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// For a question that something waits for which does not depend on its answer: the creation of a
+/// job, the words for a node's failure.
+pub(super) const QUICK: Duration = Duration::from_secs(3);
 
-/// What of the server's environment commands and batch jobs have, beside `SLURM_*`: not its
-/// secrets.
-const ENVIRONMENT: [&str; 5] = ["HOME", "USER", "LOGNAME", "PATH", "LANG"];
+/// What of the server's environment Slurm's commands and batch jobs have: not its secrets.
+const ENVIRONMENT: [&str; 6] = ["HOME", "USER", "LOGNAME", "PATH", "LANG", "LD_LIBRARY_PATH"];
+/// Likewise, all that begin so.
+const PREFIXES: [&str; 3] = ["SLURM_", "SBATCH_", "LC_"];
+/// But for these: one job becomes many, `sbatch` does not return before its job's end.
+const NOT_PASSED: [&str; 2] = ["SBATCH_ARRAY_INX", "SBATCH_WAIT"];
 
-/// What Slurm's commands say when the controller cannot be reached, or takes nothing now. The same
-/// command may succeed later.
-const PASSING: [&str; 12] = [
+/// What Slurm's commands say when the controller cannot be reached, takes nothing now, or refuses a
+/// credential (which another token or a clock that is right again replaces). The same command may
+/// succeed later.
+const PASSING: [&str; 15] = [
+    "protocol authentication error",
+    "invalid authentication credential",
+    "authentication credential expired",
     "unable to contact slurm controller",
     "socket timed out",
     "connection refused",
@@ -64,60 +69,45 @@ impl Commands {
         limit: Duration,
     ) -> Result<String, LaunchError> {
         let mut command = Command::new(words[0]);
-        let is_passed = |name: &str| ENVIRONMENT.contains(&name) || name.starts_with("SLURM_");
-        let passed = env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed));
-        command.env_clear().envs(passed);
+        command.env_clear().envs(env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed)));
+        self.run_command(command, words, args, input, limit)
+    }
+
+    /// Runs a command of the target's owner, which has the server's whole environment.
+    ///
+    /// # Errors
+    /// As those of [`Commands::run`].
+    pub(super) fn run_as_owner(&self, words: &[&str], limit: Duration) -> Result<String, LaunchError> {
+        self.run_command(Command::new(words[0]), words, &[], None, limit)
+    }
+
+    fn run_command(
+        &self,
+        mut command: Command,
+        words: &[&str],
+        args: &[String],
+        input: Option<&str>,
+        limit: Duration,
+    ) -> Result<String, LaunchError> {
         command.envs(self.conf.iter().map(|conf| ("SLURM_CONF", conf)));
         command.args(&words[1..]).args(args);
-        run(&self.target, command, input, limit)
+        let unavailable = |what: String| LaunchError::Unavailable {
+            target: self.target.clone(),
+            what: format!("{}{what}", words[0]),
+        };
+        match exchange(command, input.unwrap_or_default(), limit) {
+            Ok(Some(Printed { is_success: true, out, .. })) => Ok(out),
+            Ok(Some(Printed { err, .. })) => Err(refusal(&self.target, words[0], &err)),
+            Ok(None) => Err(unavailable(format!(" has not answered for {} s", limit.as_secs()))),
+            Err(error) => Err(unavailable(format!(": {error}"))),
+        }
     }
 }
 
-/// Runs a command; gives what it prints.
-fn run(target: &str, mut command: Command, input: Option<&str>, limit: Duration) -> Result<String, LaunchError> {
-    let program = &*command.get_program().to_string_lossy().into_owned();
-    let unavailable = |what: String| LaunchError::Unavailable { target: target.to_owned(), what };
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A server that is killed and started again looks for its jobs by name, and must not find one
-    // later that is being submitted then.
-    end_with_caller(&mut command);
-    let mut child = command.spawn().map_err(|error| unavailable(format!("{program}: {error}")))?;
-    let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (out, err) = (reader(stdout), reader(stderr));
-    if let (Some(stdin), Some(input)) = (&mut stdin, input) {
-        // A command that reads nothing prints why.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    drop(stdin);
-    let until = Instant::now() + limit;
-    let status = loop {
-        match child.try_wait().map_err(|error| unavailable(format!("{program}: {error}")))? {
-            Some(status) => break status,
-            None if Instant::now() >= until => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(unavailable(format!("{program} has not answered for {} s", limit.as_secs())));
-            }
-            None => thread::sleep(POLL),
-        }
-    };
-    let text = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
-    let (out, err) = (text(out), text(err));
-    if status.success() {
-        return Ok(out);
-    }
-    Err(refusal(target, program, &err))
-}
-
-fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            // What was read so far is used.
-            let _ = pipe.read_to_end(&mut bytes);
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+/// Whether Slurm's commands get this variable.
+fn is_passed(name: &str) -> bool {
+    let begins = || PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    (ENVIRONMENT.contains(&name) || begins()) && !NOT_PASSED.contains(&name)
 }
 
 /// An error of a command, or of slurmrestd, which passes the controller's on.
@@ -153,7 +143,7 @@ impl Controller for Commands {
 
     fn test(&self, request: &Request) -> Result<(), LaunchError> {
         let words = ["sbatch", "--test-only"];
-        self.run(&words, &request.arguments(), Some(&request.script), TEST_TIMEOUT).map(drop)
+        self.run(&words, &request.arguments(), Some(&request.script), QUICK).map(drop)
     }
 
     fn cancel(&self, jobs: &[u64]) -> Result<(), LaunchError> {
@@ -184,7 +174,7 @@ impl Controller for Commands {
 
     fn nodes_down(&self, nodes: &str) -> Result<Vec<String>, LaunchError> {
         let words = ["sinfo", "--noheader", "--Node", "--states=down,fail", "--format", "%N", "--nodes", nodes];
-        let text = self.run(&words, &[], None, TIMEOUT)?;
+        let text = self.run(&words, &[], None, QUICK)?;
         // One line for each partition of a node.
         Ok(BTreeSet::from_iter(text.lines().map(|line| line.trim().to_owned())).into_iter().collect())
     }
@@ -208,6 +198,32 @@ mod tests {
 
     fn gpu() -> Commands {
         Commands { target: "gpu".to_owned(), conf: None }
+    }
+
+    #[test]
+    fn the_environment_has_what_slurm_needs_and_no_secrets() {
+        for name in ["SLURM_CONF", "SBATCH_PARTITION", "LC_ALL", "LD_LIBRARY_PATH", "HOME"] {
+            assert!(is_passed(name), "{name}");
+        }
+        for name in ["AWS_SECRET_ACCESS_KEY", "SBATCH_WAIT", "SBATCH_ARRAY_INX", "LD_PRELOAD", "CARGO_PKG_NAME"] {
+            assert!(!is_passed(name), "{name}");
+        }
+        // Cargo sets it for tests.
+        let script = "echo ${CARGO_PKG_NAME:-none}";
+        assert_eq!(shell(script, None).expect("it prints").trim(), "none");
+        let whole = gpu().run_as_owner(&["/bin/sh", "-c", script], TIMEOUT).expect("it prints");
+        assert_eq!(whole.trim(), "shoal-launch");
+    }
+
+    #[test]
+    fn a_credential_that_is_refused_passes() {
+        for words in [
+            "slurm_load_jobs error: Protocol authentication error",
+            "sbatch: error: Batch job submission failed: Invalid authentication credential",
+        ] {
+            let error = refusal("gpu", "squeue", words);
+            assert!(matches!(error, LaunchError::Unavailable { .. }), "{words}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::time::Duration;
 
 use super::partitions::Partition;
 use super::queue::Job;
@@ -33,6 +34,11 @@ pub(super) trait Controller: Debug + Send + Sync {
     /// Its partitions, each once for each kind of node.
     fn partitions(&self) -> Result<Vec<Partition>, LaunchError>;
 
-    /// Those of a list of nodes that are down.
+    /// Those of a list of nodes that are down; asked within seconds or not at all.
     fn nodes_down(&self, nodes: &str) -> Result<Vec<String>, LaunchError>;
+
+    /// For how long a submission that was not answered may still become a job.
+    fn grace(&self) -> Duration {
+        Duration::ZERO
+    }
 }

@@ -27,8 +27,12 @@ pub(super) struct Job {
 pub(super) enum State {
     /// Waits for nodes.
     Waits,
+    /// Has nodes, which are being started: power saving, nodes of a cloud.
+    Boots,
     /// Has nodes.
     Runs,
+    /// Has nodes, and its processes are stopped.
+    Paused,
     /// Has ended, and something of it may still be on its nodes.
     Ends,
     /// Is over.
@@ -63,6 +67,8 @@ fn job(line: &str) -> Option<(u64, Job)> {
 pub(super) fn state_of(word: &str) -> State {
     match word {
         "PENDING" | "REQUEUED" | "REQUEUE_HOLD" | "REQUEUE_FED" | "SPECIAL_EXIT" | "RESV_DEL_HOLD" => State::Waits,
+        "CONFIGURING" | "POWER_UP_NODE" => State::Boots,
+        "SUSPENDED" | "STOPPED" => State::Paused,
         "COMPLETING" | "STAGE_OUT" | "SIGNALING" => State::Ends,
         "COMPLETED" | "FAILED" => State::Over(Ending::Itself),
         "NODE_FAIL" | "BOOT_FAIL" | "LAUNCH_FAILED" | "RECONFIG_FAIL" => State::Over(Ending::NodeFailed),
@@ -70,7 +76,7 @@ pub(super) fn state_of(word: &str) -> State {
         "TIMEOUT" | "DEADLINE" => State::Over(Ending::TimeLimit),
         "OUT_OF_MEMORY" => State::Over(Ending::OutOfMemory),
         "CANCELLED" => State::Over(Ending::Cancelled),
-        // RUNNING, CONFIGURING, SUSPENDED, STOPPED, RESIZING
+        // RUNNING, RESIZING
         _ => State::Runs,
     }
 }
@@ -147,7 +153,8 @@ mod tests {
         assert!(of(&["TIMEOUT", "DEADLINE"], Ending::TimeLimit) && of(&["OUT_OF_MEMORY"], Ending::OutOfMemory));
         assert!(of(&["PREEMPTED"], Ending::Preempted) && of(&["CANCELLED"], Ending::Cancelled));
         assert!(of(&["NODE_FAIL", "BOOT_FAIL"], Ending::NodeFailed) && of(&["FAILED", "COMPLETED"], Ending::Itself));
-        assert_eq!(["PENDING", "COMPLETING", "CONFIGURING"].map(state_of), [State::Waits, State::Ends, State::Runs]);
+        assert_eq!(["PENDING", "COMPLETING", "CONFIGURING"].map(state_of), [State::Waits, State::Ends, State::Boots]);
+        assert_eq!(["RUNNING", "SUSPENDED", "STOPPED"].map(state_of), [State::Runs, State::Paused, State::Paused]);
         assert!(how(7, Ending::OutOfMemory, "").contains("choose an instance type that has more of it"));
     }
 

@@ -1,15 +1,17 @@
 //! slurmrestd: Slurm's own REST API, with a token (JWT) over TCP, or on a Unix socket. What it
-//! cannot do is done by Slurm's commands, where they are there: ending one step of a job, and the
-//! check before a job is created (`sbatch --test-only`).
+//! cannot do is done by Slurm's commands, where the target names their configuration: ending one step
+//! of a job, and the check before a job is created (`sbatch --test-only`). Without it, commands of
+//! this machine may speak to another cluster.
 
 mod address;
 mod answers;
 mod submission;
 mod tokens;
 mod transport;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Method, Request as HttpRequest};
 use serde_json::Value;
@@ -21,7 +23,8 @@ use self::submission::body;
 pub use self::tokens::Token;
 use self::tokens::Tokens;
 use self::transport::{Answer, call};
-use super::commands::{Commands, refusal};
+use self::verdict::{Verdict, verdict};
+use super::commands::{Commands, QUICK, refusal};
 use super::controller::Controller;
 use super::partitions::Partition;
 use super::queue::Job;
@@ -30,6 +33,8 @@ use crate::LaunchError;
 
 /// For an answer; slurmrestd itself waits for the controller for as long as `MessageTimeout`.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// In which a submission that was not answered becomes a job, or never does.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// How slurmrestd is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,22 +74,39 @@ impl Rest {
         LaunchError::Unavailable { target: self.commands.target.clone(), what }
     }
 
-    /// Asks; a token that is refused is renewed once.
     fn ask(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value, LaunchError> {
-        let answer = self.send(method, path, body)?;
-        let answer = match answer.status {
-            401 if self.tokens.renew() => self.send(method, path, body)?,
-            _ => answer,
-        };
-        self.read(&answer)
+        self.ask_within(TIMEOUT, method, path, body)
     }
 
-    fn send(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Answer, LaunchError> {
+    /// Asks; a token that is refused is renewed once.
+    fn ask_within(
+        &self,
+        limit: Duration,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, LaunchError> {
+        let until = Instant::now() + limit;
+        let mut answer = self.send(limit, method, path, body);
+        let is_renewed = match verdict(answer.as_ref()) {
+            Verdict::Fine => false,
+            Verdict::TokenRefused => self.tokens.renew(),
+            // Something was perhaps submitted: the caller looks for it first.
+            Verdict::Doubtful => self.tokens.renew_doubtful() && *method != Method::POST,
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        if is_renewed && !left.is_zero() {
+            answer = self.send(left, method, path, body);
+        }
+        self.read(&answer?)
+    }
+
+    fn send(&self, limit: Duration, method: &Method, path: &str, body: Option<&Value>) -> Result<Answer, LaunchError> {
         let RestOptions { address, version, user, .. } = &self.options;
         let path = format!("/slurm/{}/{path}", version.name());
         let mut request = HttpRequest::builder().method(method.clone()).uri(&path).header("Host", address.host());
         request = request.header("Accept", "application/json");
-        if let Some(token) = self.tokens.token(&self.commands)? {
+        if let Some(token) = self.tokens.token(&self.commands, limit)? {
             // It needs the user, though the token names it.
             if let Some(user) = user.clone().or_else(|| tokens::user(&token)) {
                 request = request.header("X-SLURM-USER-NAME", user);
@@ -96,7 +118,7 @@ impl Rest {
         }
         let bytes = body.map(ToString::to_string).unwrap_or_default().into_bytes();
         let request = request.body(bytes.into()).map_err(|error| self.unavailable(format!("slurmrestd: {error}")))?;
-        call(address, request, TIMEOUT).map_err(|what| {
+        call(address, request, limit).map_err(|what| {
             self.unavailable(format!(
                 "slurmrestd at {address}: {what}; check that it runs there and that `rest` of the target names its address"
             ))
@@ -108,7 +130,7 @@ impl Rest {
         let Answer { status, body } = answer;
         let RestOptions { address, version, .. } = &self.options;
         match status {
-            401 | 403 => {
+            _ if verdict(Ok(answer)) == Verdict::TokenRefused => {
                 return Err(self.unavailable(format!(
                     "slurmrestd at {address} refuses the token (HTTP {status}): set token_file or token_command of the \
                      target, for instance token_command = [\"scontrol\", \"token\", \"lifespan=3600\"], and user to the \
@@ -130,6 +152,11 @@ impl Rest {
             return Err(self.unavailable(format!("slurmrestd at {address} answers HTTP {status} with {start:?}")));
         };
         match answers::errors(&value) {
+            Some(errors) if verdict(Ok(answer)) == Verdict::Doubtful => Err(self.unavailable(format!(
+                "slurmrestd at {address} has no answer of slurmctld's ({}): slurmctld is not reached there, or it refuses \
+                 the token, which may have ended; check `scontrol ping`, and token_file or token_command of the target",
+                errors.lines().collect::<Vec<_>>().join("; ")
+            ))),
             Some(errors) => Err(refusal(&self.commands.target, "slurmrestd", &errors)),
             None if *status >= 400 => Err(self.unavailable(format!("slurmrestd at {address} answers HTTP {status}"))),
             None => Ok(value),
@@ -159,7 +186,8 @@ impl Controller for Rest {
     }
 
     fn test(&self, request: &Request) -> Result<(), LaunchError> {
-        self.commands.test(request)
+        // Nothing is refused where nothing can be asked.
+        if self.commands.conf.is_none() { Ok(()) } else { self.commands.test(request) }
     }
 
     fn cancel(&self, jobs: &[u64]) -> Result<(), LaunchError> {
@@ -174,6 +202,17 @@ impl Controller for Rest {
     }
 
     fn kill_steps(&self, job: u64, names: &BTreeSet<String>) -> Result<Vec<String>, LaunchError> {
+        if self.commands.conf.is_none() {
+            return Err(LaunchError::Refused {
+                scheduler: "Slurm",
+                target: self.commands.target.clone(),
+                what: format!(
+                    "slurmrestd cannot end {} of job {job} alone: set conf of the target to the cluster's slurm.conf, so \
+                     that scancel does it, or stop the whole job",
+                    Vec::from_iter(names.iter().map(String::as_str)).join(", ")
+                ),
+            });
+        }
         self.commands.kill_steps(job, names)
     }
 
@@ -184,8 +223,15 @@ impl Controller for Rest {
 
     fn nodes_down(&self, nodes: &str) -> Result<Vec<String>, LaunchError> {
         let names = super::hostlist::expand(nodes);
-        let mut down = self.answers().nodes_down(&self.ask(&Method::GET, "nodes/", None)?);
+        let mut down = self.answers().nodes_down(&self.ask_within(QUICK, &Method::GET, "nodes/", None)?);
         down.retain(|name| names.contains(name));
         Ok(down)
     }
+
+    fn grace(&self) -> Duration {
+        GRACE
+    }
 }
+
+#[cfg(test)]
+mod tests;

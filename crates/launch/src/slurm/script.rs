@@ -14,7 +14,8 @@ pub(super) fn step_name(host: u32) -> String {
 
 /// The script. `one_per_node`: each agent on a node of its own.
 pub(super) fn script(spec: &AllocationSpec, hosts: &BTreeSet<u32>, program: &str, one_per_node: bool) -> String {
-    let mut text = String::from("#!/bin/sh\n");
+    // By `sbatch`'s environment: what it needed itself may be a credential.
+    let mut text = String::from("#!/bin/sh\nunset SLURM_JWT\n");
     for (name, value) in &spec.env {
         let _ = writeln!(text, "export {name}={}", quoted(value));
     }

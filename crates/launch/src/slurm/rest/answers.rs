@@ -74,6 +74,13 @@ pub(super) fn errors(answer: &Value) -> Option<String> {
     (!all.is_empty()).then(|| all.join("\n"))
 }
 
+/// The numbers of an answer's errors, whatever a version calls them.
+pub(super) fn error_numbers(answer: &Value) -> Vec<i64> {
+    let names = ["error_number", "error_code", "errno"];
+    let number = |error: &Value| names.iter().find_map(|name| error[*name].as_i64());
+    list(&answer["errors"]).iter().filter_map(number).collect()
+}
+
 impl Answers {
     pub(super) fn jobs(&self, answer: &Value) -> BTreeMap<u64, Job> {
         list(&answer["jobs"]).iter().filter_map(job).collect()
@@ -147,14 +154,15 @@ struct Node {
 
 fn job(job: &Value) -> Option<(u64, Job)> {
     let states = Vec::from_iter(words(&job["job_state"]).iter().map(|word| state_of(word)));
-    // A flag beside the state: it ends, however it does.
-    let ends = states.iter().find(|state| **state == State::Ends);
+    // Flags beside the state: it ends, however it does; its nodes are being started.
+    let is = |wanted: State| states.iter().find(|state| **state == wanted);
+    let flag = is(State::Ends).or_else(|| is(State::Boots));
     let start = number(&job["start_time"]).filter(|seconds| *seconds > 0);
     let start = start.and_then(|seconds| Timestamp::from_second(i64::try_from(seconds).ok()?).ok());
     Some((
         number(&job["job_id"])?,
         Job {
-            state: *ends.or(states.first())?,
+            state: *flag.or(states.first())?,
             reason: job["state_reason"].as_str().unwrap_or_default().to_owned(),
             start: start.map(|start| start.to_string()),
             nodes: text(&job["nodes"]),

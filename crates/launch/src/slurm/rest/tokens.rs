@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -16,6 +16,9 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const MARGIN: u64 = 60;
 /// How long one is used whose end cannot be read.
 const UNKNOWN_END: u64 = 600;
+/// slurmrestd has the same words for a token that has ended and for a controller that is away: while
+/// that lasts, a token is renewed so often.
+const DOUBT: Duration = Duration::from_secs(30);
 
 /// Where a token comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,11 +35,13 @@ pub(super) struct Tokens {
     source: Option<Token>,
     /// A command's last one, until it is to be renewed (seconds since 1970).
     known: Mutex<Option<(String, u64)>>,
+    /// When one was renewed last without being sure that it was refused.
+    doubted: Mutex<Option<Instant>>,
 }
 
 impl Tokens {
     pub(super) fn new(source: Option<Token>) -> Self {
-        Self { source, known: Mutex::default() }
+        Self { source, known: Mutex::default(), doubted: Mutex::default() }
     }
 
     /// Forgets the token, which was refused; whether another one may be had now.
@@ -45,8 +50,19 @@ impl Tokens {
         matches!(self.source, Some(Token::Command(_))) && known.is_some()
     }
 
-    /// None: none is configured.
-    pub(super) fn token(&self, commands: &Commands) -> Result<Option<String>, LaunchError> {
+    /// Forgets the token if it may be the reason why slurmctld gives none; whether another one may
+    /// be had now. One that is new is not the reason.
+    pub(super) fn renew_doubtful(&self) -> bool {
+        let mut tried = self.doubted.lock().unwrap_or_else(PoisonError::into_inner);
+        if tried.is_some_and(|at| at.elapsed() < DOUBT) {
+            return false;
+        }
+        *tried = Some(Instant::now());
+        self.renew()
+    }
+
+    /// None: none is configured. `limit`: for a command.
+    pub(super) fn token(&self, commands: &Commands, limit: Duration) -> Result<Option<String>, LaunchError> {
         let unavailable = |what: String| LaunchError::Unavailable { target: commands.target.clone(), what };
         match &self.source {
             None => Ok(None),
@@ -64,7 +80,7 @@ impl Tokens {
                 }
                 let of_command = |what: String| unavailable(format!("token_command {}: {what}", words.join(" ")));
                 let words = Vec::from_iter(words.iter().map(String::as_str));
-                let printed = commands.run(&words, &[], None, TIMEOUT).map_err(|error| match error {
+                let printed = commands.run_as_owner(&words, TIMEOUT.min(limit)).map_err(|error| match error {
                     LaunchError::Unavailable { what, .. } | LaunchError::Refused { what, .. } => of_command(what),
                     other => of_command(other.to_string()),
                 })?;
@@ -136,10 +152,14 @@ mod tests {
         let count = dir.path().join("count");
         let script = format!("echo x >> {}; echo SLURM_JWT=token$(wc -l < {0})", count.display());
         let tokens = Tokens::new(Some(Token::Command(["/bin/sh", "-c", &script].map(str::to_owned).to_vec())));
-        let token = || tokens.token(&commands()).expect("a token").expect("one is configured");
+        let token = || tokens.token(&commands(), TIMEOUT).expect("a token").expect("one is configured");
         assert_eq!([token(), token()], ["token1", "token1"]);
         assert!(tokens.renew());
         assert_eq!(token(), "token2");
+        assert!(tokens.renew_doubtful());
+        assert_eq!(token(), "token3");
+        assert!(!tokens.renew_doubtful(), "not at each look while the controller is away");
+        assert_eq!(token(), "token3");
     }
 
     #[test]
@@ -147,22 +167,22 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("token");
         let tokens = Tokens::new(Some(Token::File(path.clone())));
-        let error = tokens.token(&commands()).expect_err("there is none").to_string();
+        let error = tokens.token(&commands(), TIMEOUT).expect_err("there is none").to_string();
         assert!(error.contains("token_file") && error.contains("No such file"), "{error}");
         for text in ["one\n", "SLURM_JWT=two\n"] {
             fs::write(&path, text).expect("write");
-            let token = tokens.token(&commands()).expect("a token").expect("one is configured");
+            let token = tokens.token(&commands(), TIMEOUT).expect("a token").expect("one is configured");
             assert!(text.contains(&token));
         }
         fs::write(&path, "\n").expect("write");
-        assert!(tokens.token(&commands()).is_err_and(|error| error.to_string().contains("no token in it")));
+        assert!(tokens.token(&commands(), TIMEOUT).is_err_and(|error| error.to_string().contains("no token in it")));
         assert!(!tokens.renew(), "nothing here renews it");
     }
 
     #[test]
     fn a_command_that_fails_is_named() {
         let tokens = Tokens::new(Some(Token::Command(vec!["/bin/false".to_owned()])));
-        let error = tokens.token(&commands()).expect_err("it fails").to_string();
+        let error = tokens.token(&commands(), TIMEOUT).expect_err("it fails").to_string();
         assert!(error.contains("token_command /bin/false"), "{error}");
     }
 }

@@ -17,8 +17,8 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::Address;
 
-/// More is no list of jobs.
-const MAX_BYTES: usize = 512 << 20;
+/// More is no list of jobs that can be asked for each second: that of some ten thousand jobs.
+const MAX_BYTES: usize = 64 << 20;
 
 /// What slurmrestd answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +81,12 @@ where
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(request).await.map_err(|error| chain(&error))?;
     let (parts, body) = answer.into_parts();
-    let body = Limited::new(body, MAX_BYTES).collect().await.map_err(|error| error.to_string())?;
+    let body = Limited::new(body, MAX_BYTES).collect().await.map_err(|error| match error.downcast_ref() {
+        Some(http_body_util::LengthLimitError { .. }) => {
+            format!("its answer is larger than {} MiB: use Slurm's commands, without rest", MAX_BYTES >> 20)
+        }
+        None => error.to_string(),
+    })?;
     connection.abort();
     Ok(Answer { status: parts.status.as_u16(), body: body.to_bytes().into() })
 }

@@ -66,8 +66,9 @@ fn later_versions_have_lists_and_numbers_with_set() {
     assert_eq!(job(&["RUNNING"], set(1_795_794_361)).start.as_deref(), Some("2026-11-27T15:46:01Z"));
     assert_eq!(job(&["RUNNING"], json!({"set": true, "infinite": true, "number": 0})).start, None);
     assert_eq!(job(&["CANCELLED", "COMPLETING"], set(0)).state, State::Ends);
+    assert_eq!(job(&["SUSPENDED"], set(0)).state, State::Paused);
     assert_eq!(job(&["NODE_FAIL"], set(0)).state, State::Over(Ending::NodeFailed));
-    assert_eq!(job(&["RUNNING", "CONFIGURING"], set(0)).state, State::Runs);
+    assert_eq!(job(&["RUNNING", "CONFIGURING"], set(0)).state, State::Boots);
 
     let node = |name: &str, state: &[&str], gres: &str| json!({"name": name, "state": state, "gres": gres, "cpus": 8, "alloc_cpus": 0, "partitions": ["gpu"]});
     let nodes = json!({"nodes": [
