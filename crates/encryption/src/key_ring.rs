@@ -1,18 +1,12 @@
 //! The keys of the owner, by name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use crate::command::{self, Task};
+use crate::flights::Flights;
 use crate::wrapping::WrappingKey;
 use crate::{DataKey, Envelope, Holder, KeyError, key_file};
-
-/// For how long the result of a command counts.
-const CACHE_LIFETIME: Duration = Duration::from_secs(300);
-/// Data keys that are cached at most.
-const MAX_CACHED: usize = 10_000;
 
 /// Where a key is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,15 +24,14 @@ pub struct KeyRing {
     /// `REGION:ACCOUNT` of ARNs.
     place: String,
     /// Of commands. Data keys are a server's to cache: a command may take as long as a network.
-    opened: Mutex<HashMap<Wrapped, (Instant, DataKey)>>,
-    /// Of each command, the data key that contents are encrypted under at present.
-    present: Mutex<HashMap<String, Present>>,
+    opened: Flights<Wrapped, DataKey>,
+    /// Of each command, the data key that contents are encrypted under at present, and how it is
+    /// wrapped.
+    present: Flights<String, (DataKey, Vec<u8>)>,
 }
 
 /// A key's name, and a data key that it has wrapped.
 type Wrapped = (String, Vec<u8>);
-/// Since when a data key is used, and how it is wrapped.
-type Present = (Instant, DataKey, Vec<u8>);
 
 #[derive(Debug)]
 enum Key {
@@ -161,39 +154,19 @@ impl KeyRing {
     /// One data key for all contents of some minutes, as AWS's bucket keys: each content has a key
     /// of its own that is derived from it.
     fn present(&self, name: &str, command: &[String]) -> Result<(DataKey, Vec<u8>), KeyError> {
-        let mut present = lock(&self.present);
-        if let Some((since, data, wrapped)) = present.get(name)
-            && since.elapsed() < CACHE_LIFETIME
-        {
-            return Ok((data.clone(), wrapped.clone()));
-        }
-        let data = DataKey::random()?;
-        let wrapped = run(command, Task::Wrap, name, data.bytes())?.to_vec();
-        self.remember(name, &wrapped, &data);
-        present.insert(name.to_owned(), (Instant::now(), data.clone(), wrapped.clone()));
-        Ok((data, wrapped))
+        self.present.get(name.to_owned(), || {
+            let data = DataKey::random()?;
+            let wrapped = run(command, Task::Wrap, name, data.bytes())?.to_vec();
+            self.opened.keep((name.to_owned(), wrapped.clone()), data.clone());
+            Ok((data, wrapped))
+        })
     }
 
     fn opened(&self, name: &str, command: &[String], wrapped: Vec<u8>) -> Result<DataKey, KeyError> {
-        let key = (name.to_owned(), wrapped);
-        if let Some((since, data)) = lock(&self.opened).get(&key)
-            && since.elapsed() < CACHE_LIFETIME
-        {
-            return Ok(data.clone());
-        }
-        let bytes = run(command, Task::Unwrap, name, &key.1)?;
-        let data = DataKey::of(&bytes).ok_or_else(|| KeyError::Unavailable(changed(name)))?;
-        self.remember(name, &key.1, &data);
-        Ok(data)
-    }
-
-    fn remember(&self, name: &str, wrapped: &[u8], data: &DataKey) {
-        let mut opened = lock(&self.opened);
-        opened.retain(|_, (since, _)| since.elapsed() < CACHE_LIFETIME);
-        if opened.len() >= MAX_CACHED {
-            opened.clear();
-        }
-        opened.insert((name.to_owned(), wrapped.to_vec()), (Instant::now(), data.clone()));
+        self.opened.get((name.to_owned(), wrapped.clone()), || {
+            let bytes = run(command, Task::Unwrap, name, &wrapped)?;
+            DataKey::of(&bytes).ok_or_else(|| KeyError::Unavailable(changed(name)))
+        })
     }
 }
 
@@ -209,10 +182,6 @@ fn run(command: &[String], task: Task, name: &str, input: &[u8]) -> Result<zeroi
 
 fn changed(name: &str) -> String {
     format!("key \"{name}\": what its command unwraps is not what it has wrapped: it must give back the same 32 bytes")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod command;
 mod data_key;
 mod envelope;
 mod error;
+mod flights;
 mod key_file;
 mod key_ring;
 mod wrapping;
