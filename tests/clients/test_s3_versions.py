@@ -82,6 +82,11 @@ def test_versions_stay_until_they_are_removed(s3):
         s3.copy_object(Bucket=name, Key="k", CopySource=f"{name}/k?versionId={marker}")
     with refused("NoSuchVersion", 404):
         s3.get_object(Bucket=name, Key="k", VersionId="0" * 32)
+    for call in [s3.get_object, s3.delete_object, s3.get_object_tagging]:
+        with refused("InvalidArgument", 400):
+            call(Bucket=name, Key="k", VersionId="none")
+    refusal = s3.delete_objects(Bucket=name, Delete={"Objects": [{"Key": "k", "VersionId": "none"}]})["Errors"][0]
+    assert (refusal["Code"], refusal["Message"]) == ("InvalidArgument", "Invalid version id specified")
     assert put(s3, name, "k", b"333", IfNoneMatch="*"), "behind a marker is no object"
     removed = s3.delete_object(Bucket=name, Key="k", VersionId=marker)
     assert (removed["DeleteMarker"], removed["VersionId"]) == (True, marker)

@@ -10,6 +10,7 @@ use s3s::dto::{
 use s3s::{Body, S3Result};
 use shoal_store::{Attributes, ObjectMeta};
 
+use crate::query::Query;
 use crate::{checksums, storage_class, tags};
 
 /// A document with a page of 1,000 parts has some 150 KiB.
@@ -135,9 +136,7 @@ pub(crate) fn at_rest() -> ServerSideEncryption {
 
 /// Whether a request is a GetObjectAttributes.
 pub(crate) fn is_asked_for<B>(request: &Request<B>) -> bool {
-    let names =
-        request.uri().query().unwrap_or_default().split('&').map(|pair| pair.split('=').next().unwrap_or_default());
-    *request.method() == Method::GET && names.into_iter().any(|name| name == "attributes")
+    *request.method() == Method::GET && Query::of(request.uri().query()).has("attributes")
 }
 
 /// GetObjectAttributes alone of all operations writes an entity tag without quotes.

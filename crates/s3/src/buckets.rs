@@ -14,6 +14,7 @@ use s3s::{S3ErrorCode, S3Response, S3Result, s3_error};
 use crate::attributes::timestamp;
 use crate::backend::Backend;
 use crate::errors::{self, blocking};
+use crate::query::Query;
 
 /// The region whose buckets have no location constraint, and where making one's own bucket again is
 /// no error.
@@ -84,8 +85,7 @@ pub(crate) async fn refuse_tags(request: &mut Request<Body>) -> Result<(), Respo
     let path = request.uri().path().trim_matches('/');
     // A presigned address has its signature in its query; any other parameter makes it another
     // operation.
-    let is_signature = |parameter: &str| parameter.starts_with("X-Amz-") || parameter.starts_with("x-id=");
-    let is_bare = request.uri().query().is_none_or(|query| query.split('&').all(is_signature));
+    let is_bare = Query::of(request.uri().query()).names().all(|name| name.starts_with("X-Amz-") || name == "x-id");
     if *request.method() != Method::PUT || !is_bare || path.is_empty() || path.contains('/') {
         return Ok(());
     }

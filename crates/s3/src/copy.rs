@@ -21,6 +21,7 @@ use crate::errors::{blocking, blocking_s3, from_store};
 use crate::guard::Guard;
 use crate::lifecycle_settings;
 use crate::multipart;
+use crate::refusals;
 use crate::storage_class;
 
 pub(crate) async fn copy_object(
@@ -180,6 +181,7 @@ pub(crate) async fn upload_part_copy(
     backend.check_owner(input.expected_source_bucket_owner.as_deref())?;
     let number = multipart::part_number(input.part_number)?;
     let upload = multipart::check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
+    encryption::may_write_part(backend, extensions.get::<Guard>(), &upload)?;
     let (customer, source_customer) = (customer!(input)?, source_customer!(input)?);
     let shown = Shown::of_part(backend, &upload, customer.as_ref())?;
     let (bucket, key, version) = source_of(input.copy_source)?;
@@ -260,7 +262,10 @@ fn each_piece(
 /// Bucket, key and version.
 fn source_of(source: CopySource) -> S3Result<(String, String, Option<String>)> {
     match source {
-        CopySource::Bucket { bucket, key, version_id } => Ok((bucket.into(), key.into(), version_id.map(String::from))),
+        CopySource::Bucket { bucket, key, version_id } => {
+            refusals::version_of(version_id.as_deref())?;
+            Ok((bucket.into(), key.into(), version_id.map(String::from)))
+        }
         CopySource::AccessPoint { .. } | CopySource::Outpost { .. } => {
             Err(s3_error!(NotImplemented, "Only `<bucket>/<key>` is supported as the source of a copy."))
         }

@@ -31,7 +31,11 @@ const SMALL: u64 = 64 * 1024;
 /// Parts of an object that are described at a time.
 const LARGEST_PAGE: i32 = 1000;
 
-pub(crate) async fn head_object(backend: &Backend, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
+pub(crate) async fn head_object(
+    backend: &Backend,
+    req: S3Request<HeadObjectInput>,
+) -> S3Result<S3Response<HeadObjectOutput>> {
+    let S3Request { input, extensions, .. } = req;
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let customer = customer!(input)?;
     let (objects, is_current) = (Arc::clone(&backend.objects), input.version_id.is_none());
@@ -50,7 +54,12 @@ pub(crate) async fn head_object(backend: &Backend, input: HeadObjectInput) -> S3
     };
     conditions.check(&meta)?;
     let wanted = Wanted::of(input.range, input.part_number)?;
-    let head = attributes::describe(&meta, wants_checksums(input.checksum_mode.as_ref(), wanted));
+    let with_checksums = wants_checksums(input.checksum_mode.as_ref(), wanted);
+    if with_checksums {
+        // Sums of the plain content say much of what it is.
+        encryption::may_read(backend, extensions.get::<Guard>(), &meta, customer.as_ref())?;
+    }
+    let head = attributes::describe(&meta, with_checksums);
     let shown = Shown::of(backend, meta.attributes.encryption.as_ref(), customer.as_ref());
     let mut head = with_encryption!(shown, head);
     select(&mut head, &meta, wanted)?;
@@ -107,8 +116,9 @@ pub(crate) async fn get_object(
 
 pub(crate) async fn get_object_attributes(
     backend: &Backend,
-    input: GetObjectAttributesInput,
+    req: S3Request<GetObjectAttributesInput>,
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+    let S3Request { input, extensions, .. } = req;
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let customer = customer!(input)?;
     let meta = backend.object(input.bucket, input.key, input.version_id).await?;
@@ -117,6 +127,9 @@ pub(crate) async fn get_object_attributes(
     let asked = |name: &str| {
         input.object_attributes.iter().flat_map(|all| all.as_str().split(',')).any(|one| one.trim() == name)
     };
+    if asked(ObjectAttributes::CHECKSUM) {
+        encryption::may_read(backend, extensions.get::<Guard>(), &meta, customer.as_ref())?;
+    }
     let checksum =
         Some(checksums::to_dto(&meta.attributes.checksums)).filter(|_| !meta.attributes.checksums.is_empty());
     let parts = (asked(ObjectAttributes::OBJECT_PARTS) && !meta.attributes.parts.is_empty())

@@ -246,6 +246,17 @@ pub(crate) fn may_read(
     }
 }
 
+/// Whether the holder of a key may write parts of this upload, as far as the upload's key decides.
+///
+/// # Errors
+/// `AccessDenied`.
+pub(crate) fn may_write_part(backend: &Backend, guard: Option<&Guard>, upload: &UploadMeta) -> S3Result<()> {
+    match upload.attributes.encryption.as_ref().and_then(Envelope::kms_key) {
+        Some(name) => may_use(backend, guard, "kms:GenerateDataKey", name),
+        None => Ok(()),
+    }
+}
+
 /// Whether a request has the key of a customer if, and only if, the object has one, and the same.
 ///
 /// # Errors

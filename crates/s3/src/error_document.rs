@@ -7,6 +7,7 @@ use s3s::Body;
 
 use crate::errors;
 use crate::percent;
+use crate::query::Query;
 
 /// Longest error document that is completed; the framework's are a few hundred bytes.
 const MAX_BYTES: usize = 64 << 10;
@@ -38,9 +39,7 @@ impl Subject {
         let resource = percent::decode(request.uri().path()).unwrap_or_default();
         let (bucket, key) =
             resource.trim_start_matches('/').split_once('/').unwrap_or((resource.trim_start_matches('/'), ""));
-        let pairs = request.uri().query().unwrap_or_default().split('&');
-        let upload =
-            pairs.into_iter().find_map(|pair| percent::decode(pair.strip_prefix("uploadId=")?)).unwrap_or_default();
+        let upload = Query::of(request.uri().query()).get("uploadId").unwrap_or_default().to_owned();
         let text = |headers: &HeaderMap, name: &str| {
             headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
         };

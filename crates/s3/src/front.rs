@@ -53,6 +53,7 @@ impl S3Front {
             return errors::document(StatusCode::BAD_REQUEST, "InvalidRequest", message);
         }
         restore_amz_headers(&mut request);
+        hide_secrets(&mut request);
         let subject = Subject::of(&request);
         let refused = |fault: &chunked::Fault| {
             let (status, code) = fault.code();
@@ -108,6 +109,19 @@ impl S3Front {
     }
 }
 
+/// Headers that no log may show. The framework's shows whole requests, at the level `debug`.
+const SECRETS: [&str; 4] = [
+    "authorization",
+    "x-amz-security-token",
+    "x-amz-server-side-encryption-customer-key",
+    "x-amz-copy-source-server-side-encryption-customer-key",
+];
+
+fn hide_secrets(request: &mut Request<Body>) {
+    let secrets = request.headers_mut().iter_mut().filter(|(name, _)| SECRETS.contains(&name.as_str()));
+    secrets.for_each(|(_, value)| value.set_sensitive(true));
+}
+
 /// Clients that sign a URL in the old way (SigV2) sign `x-amz-` headers and then move them into the
 /// query. The framework looks for them where they were.
 fn restore_amz_headers(request: &mut Request<Body>) {
@@ -120,5 +134,23 @@ fn restore_amz_headers(request: &mut Request<Body>) {
         .collect();
     for (name, value) in moved {
         request.headers_mut().entry(name).or_insert(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_in_no_log() {
+        let mut request = Request::new(Body::empty());
+        for name in SECRETS {
+            request.headers_mut().append(name, "c2VjcmV0".parse().unwrap());
+            request.headers_mut().append(name, "c2VjcmV0".parse().unwrap());
+        }
+        request.headers_mut().insert("x-amz-date", "now".parse().unwrap());
+        hide_secrets(&mut request);
+        let shown = format!("{request:?}");
+        assert!(!shown.contains("c2VjcmV0") && shown.contains("now"), "{shown}");
     }
 }

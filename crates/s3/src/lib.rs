@@ -31,8 +31,10 @@ mod multipart;
 mod operations;
 mod percent;
 mod presigned;
+mod query;
 mod ranges;
 mod refusals;
+mod scope;
 mod settings;
 mod signed_headers;
 mod storage_class;
@@ -40,7 +42,7 @@ mod tags;
 mod upload;
 mod versions;
 
-pub use access::{KeyFault, KeyStore, OnVerified, Scope, Verified};
+pub use access::{KeyFault, KeyStore, OnVerified, Verified};
 pub use backend::Options;
 pub use encryption::PrivateTransport;
 pub use errors::{slow_down, tls_only};
@@ -48,5 +50,6 @@ pub use front::S3Front;
 pub use guard::{PolicyCaller, bucket_decision};
 pub use lifecycle::{Judge, Lifecycle, day_of};
 pub use refusals::{NO_EFFECT, NoEffect};
+pub use scope::Scope;
 /// The body of a response; an [`http` body](https://docs.rs/http-body) of `Bytes`.
 pub use s3s::Body;

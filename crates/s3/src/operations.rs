@@ -42,7 +42,7 @@ impl S3 for Operations {
     }
 
     async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
-        download::head_object(&self.0, req.input).await
+        download::head_object(&self.0, req).await
     }
 
     async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
@@ -53,7 +53,7 @@ impl S3 for Operations {
         &self,
         req: S3Request<GetObjectAttributesInput>,
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
-        download::get_object_attributes(&self.0, req.input).await
+        download::get_object_attributes(&self.0, req).await
     }
 
     async fn get_object_tagging(

@@ -11,6 +11,8 @@ use s3s::access::{S3Access, S3AccessContext};
 use s3s::dto::Range;
 use s3s::{Body, S3Result};
 
+use crate::query::Query;
+
 /// Set where signature and scope of a request have been checked; an extension of the request.
 #[derive(Clone, Default)]
 pub(crate) struct Passed(Arc<OnceLock<Extensions>>);
@@ -58,8 +60,10 @@ impl Unranged {
 /// The address without what signs it.
 fn unsigned(uri: &Uri) -> Option<Uri> {
     let signs = |pair: &&str| {
-        let name = pair.split('=').next().unwrap_or_default().to_ascii_lowercase();
-        name.starts_with("x-amz-") || matches!(name.as_str(), "signature" | "awsaccesskeyid" | "expires")
+        Query::of(Some(pair)).names().any(|name| {
+            let name = name.to_ascii_lowercase();
+            name.starts_with("x-amz-") || matches!(name.as_str(), "signature" | "awsaccesskeyid" | "expires")
+        })
     };
     let kept: Vec<&str> = uri.query().unwrap_or_default().split('&').filter(|pair| !signs(pair)).collect();
     format!("{}?{}", uri.path(), kept.join("&")).parse().ok()

@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use shoal_store::Version;
 
-use crate::percent;
+use crate::query::Query;
 
 /// Operations that configure what this server does not do.
 const OPERATIONS: [(&str, &str); 18] = [
@@ -154,7 +154,7 @@ pub(crate) fn refuse_without_effect(headers: &HeaderMap, has_kms: bool) -> S3Res
 ///
 /// # Errors
 /// Why it is not served.
-pub(crate) fn check(operation: &str, headers: &HeaderMap, query: Option<&str>) -> S3Result<()> {
+pub(crate) fn check(operation: &str, headers: &HeaderMap, query: &Query) -> S3Result<()> {
     if let Some((_, sentence)) = OPERATIONS.iter().find(|(name, _)| *name == operation) {
         return Err(not_implemented(sentence));
     }
@@ -165,18 +165,17 @@ pub(crate) fn check(operation: &str, headers: &HeaderMap, query: Option<&str>) -
         return Err(no_lists());
     }
     headers.keys().try_for_each(|name| header(name.as_str(), headers))?;
-    let named = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("versionId="));
-    match named {
+    match query.get("versionId") {
         None => Ok(()),
         Some("") => Err(invalid_argument("Version id cannot be the empty string")),
-        Some(version) if operation == "DeleteObject" => version_of(percent::decode(version).as_deref()),
-        Some(_) if OF_VERSIONS.contains(&operation) => Ok(()),
+        Some(version) if OF_VERSIONS.contains(&operation) => version_of(Some(version)),
         Some(_) => Err(invalid_argument("This operation does not accept a version-id.")),
     }
 }
 
 /// Operations that look for the version that a request names.
-const OF_VERSIONS: [&str; 7] = [
+const OF_VERSIONS: [&str; 8] = [
+    "DeleteObject",
     "GetObject",
     "HeadObject",
     "GetObjectAttributes",
@@ -212,16 +211,13 @@ fn header(name: &str, headers: &HeaderMap) -> S3Result<()> {
     }
 }
 
-/// Checks the id of a version that is to be removed: one that is gone counts as removed, and one
-/// that never was does not.
+/// Checks that an id can be a version's. Whether there is such a version is another question.
 ///
 /// # Errors
-/// `NoSuchVersion`.
+/// `InvalidArgument`.
 pub(crate) fn version_of(version: Option<&str>) -> S3Result<()> {
     match version {
-        Some(id) if !Version::is_id(id) => {
-            Err(S3Error::with_message(S3ErrorCode::NoSuchVersion, "The specified version does not exist."))
-        }
+        Some(id) if !Version::is_id(id) => Err(invalid_argument("Invalid version id specified")),
         _ => Ok(()),
     }
 }
@@ -299,18 +295,21 @@ mod tests {
             ("PutBucketWebsite", &[], "website", Some("NotImplemented")),
             ("GetBucketWebsite", &[], "website", Some("NoSuchWebsiteConfiguration")),
             ("GetObject", &[], "versionId=null", None),
-            ("GetObject", &[], "versionId=abc", None),
+            ("GetObject", &[], "versionId=abc", Some("InvalidArgument")),
+            ("GetObject", &[], "version%49d=00000000000000000000000000000000", None),
+            ("PutObject", &[], "version%49d=null", Some("InvalidArgument")),
             ("GetObject", &[], "versionId=", Some("InvalidArgument")),
             ("PutObject", &[], "versionId=null", Some("InvalidArgument")),
             ("PutBucketVersioning", &[], "versioning", None),
             ("DeleteObject", &[], "x-id=DeleteObject&versionId=n%75ll", None),
-            ("DeleteObject", &[], "versionId=3%2F4", Some("NoSuchVersion")),
+            ("DeleteObject", &[], "versionId=3%2F4", Some("InvalidArgument")),
         ] {
             let mut map = HeaderMap::new();
             map.extend(
                 headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())),
             );
-            let found = check(operation, &map, Some(query)).err().map(|error| error.code().as_str().to_owned());
+            let found =
+                check(operation, &map, &Query::of(Some(query))).err().map(|error| error.code().as_str().to_owned());
             assert_eq!(found.as_deref(), expected, "{operation} {headers:?} {query}");
         }
     }

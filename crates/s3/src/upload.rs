@@ -80,10 +80,11 @@ pub(crate) async fn upload_part(
     backend: &Backend,
     req: S3Request<UploadPartInput>,
 ) -> S3Result<S3Response<UploadPartOutput>> {
-    let S3Request { input, headers, trailing_headers, .. } = req;
+    let S3Request { input, headers, trailing_headers, extensions, .. } = req;
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let number = multipart::part_number(input.part_number)?;
     let upload = multipart::check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
+    encryption::may_write_part(backend, extensions.get::<Guard>(), &upload)?;
 
     let promise = Promise::of(&headers).and(upload.checksum.as_ref());
     let customer = customer!(input)?;

@@ -2,6 +2,7 @@
 of jobs; run as `access.py CASE ENDPOINT`.
 """
 
+import base64
 import datetime
 import hashlib
 import io
@@ -127,6 +128,74 @@ def job_keys_open_only_the_job():
     for token in (None, "wrong"):
         with refused("InvalidToken", 400):
             read("data", "train/a", connect({**JOB, "aws_session_token": token}))
+
+
+def a_parameter_is_the_same_however_it_is_written():
+    s3.create_bucket(Bucket="data")
+    s3.put_bucket_versioning(Bucket="data", VersioningConfiguration={"Status": "Enabled"})
+    version = connect(JOB).put_object(Bucket="data", Key="job/kept", Body=b"kept")["VersionId"]
+    for keys, expected in [(JOB, 403), (OWN, 204)]:
+        headers = {"x-amz-content-sha256": hashlib.sha256(b"").hexdigest()}
+        if "aws_session_token" in keys:
+            headers["x-amz-security-token"] = keys["aws_session_token"]
+        path, now = "/data/job/kept?versionId=" + version, datetime.datetime.now(datetime.timezone.utc)
+        sign(ENDPOINT, keys, "DELETE", path, headers, now)
+        answer = send(ENDPOINT, "DELETE", path.replace("versionId", "version%49d"), headers)
+        assert answer[0] == expected, answer
+    s3.put_object(Bucket="data", Key="secret", Body=b"secret")
+    url = connect(signature_version="s3v4").generate_presigned_url("put_object", Params={"Bucket": "data", "Key": "to"})
+    url = url.removeprefix(ENDPOINT)
+    copies = {"x-amz-copy-source": "data/secret"}
+    for spelt in [url, url.replace("SignedHeaders", "SignedHeader%73"), url.replace("X-Amz-S", "X%2DAmz-S")]:
+        for headers in [copies, {**copies, "authorization": "Basic QQ=="}]:
+            status, text = send(ENDPOINT, "PUT", spelt, headers)
+            assert status == 403 and "not signed: x-amz-copy-source" in text, (spelt, headers, text)
+        assert send(ENDPOINT, "PUT", spelt, {}, b"")[0] == 200, spelt
+    long = connect(signature_version="s3v4").generate_presigned_url(
+        "get_object", Params={"Bucket": "data", "Key": "to"}, ExpiresIn=604_801
+    )
+    status, text = send(ENDPOINT, "GET", long.removeprefix(ENDPOINT).replace("X-Amz-Expires", "X-Amz-Expire%73"), {})
+    assert status == 400 and "AuthorizationQueryParametersError" in text, text
+
+
+def forms_write_what_their_key_may():
+    s3.create_bucket(Bucket="data")
+
+    def upload(keys, key, headers=(), **fields):
+        conditions = [{name: value} for name, value in fields.items()]
+        form = connect(keys, signature_version="s3v4").generate_presigned_post(
+            "data", key, Fields=dict(fields), Conditions=conditions
+        )
+        boundary = "boundary"
+        parts = [
+            f'--{boundary}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+            for name, value in form["fields"].items()
+        ]
+        parts.append(f'--{boundary}\r\ncontent-disposition: form-data; name="file"; filename="f"\r\n\r\nsent\r\n')
+        body = ("".join(parts) + f"--{boundary}--\r\n").encode()
+        sent = {"content-type": f"multipart/form-data; boundary={boundary}", **dict(headers)}
+        if "aws_session_token" in keys:
+            sent["x-amz-security-token"] = keys["aws_session_token"]
+        return send(ENDPOINT, "POST", "/data", sent, body)
+
+    for keys, key, expected in [
+        (OWN, "own", 204),
+        (JOB, "job/a", 204),
+        (JOB, "train/a", 403),
+        (JOB, "own", 403),
+    ]:
+        answer = upload(keys, key)
+        assert answer[0] == expected, (key, answer)
+    assert read("data", "own") == read("data", "job/a") == b"sent"
+    customer = base64.b64encode(b"k" * 32).decode()
+    digest = base64.b64encode(hashlib.md5(b"k" * 32).digest()).decode()
+    prefix = "x-amz-server-side-encryption-customer-"
+    fields = {f"{prefix}algorithm": "AES256", f"{prefix}key": customer, f"{prefix}key-MD5": digest}
+    status, text = upload(OWN, "customer", {"x-public": "1"}, **fields)
+    assert status == 400 and "secure connection" in text, text
+    assert not exists("data", "customer")
+    answer = upload(OWN, "customer", **fields)
+    assert answer[0] == 204, answer
 
 
 globals()[sys.argv[1]]()

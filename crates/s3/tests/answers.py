@@ -92,9 +92,9 @@ def refusals():
         ),
         (s3.get_bucket_lifecycle_configuration, {}, "NoSuchLifecycleConfiguration"),
         (s3.get_object_lock_configuration, {}, "ObjectLockConfigurationNotFoundError"),
-        (s3.get_object, dict(Key="a", VersionId="3HL4kqtJlcpXroDTDmJ"), "NoSuchVersion"),
-        (s3.delete_object, dict(Key="a", VersionId="3HL4kqtJlcpXroDTDmJ"), "NoSuchVersion"),
-        (s3.copy_object, dict(Key="b", CopySource="data/a?versionId=3HL4kqtJlcpXroDTDmJ"), "NoSuchVersion"),
+        (s3.get_object, dict(Key="a", VersionId="3HL4kqtJlcpXroDTDmJ"), "InvalidArgument"),
+        (s3.delete_object, dict(Key="a", VersionId="3HL4kqtJlcpXroDTDmJ"), "InvalidArgument"),
+        (s3.copy_object, dict(Key="b", CopySource="data/a?versionId=3HL4kqtJlcpXroDTDmJ"), "InvalidArgument"),
     ]:
         try:
             call(Bucket="data", **arguments)
@@ -114,7 +114,7 @@ def refusals():
     s3.meta.events.unregister("before-send.s3.PutObject", in_public)
     answer = s3.delete_objects(Bucket="data", Delete={"Objects": [{"Key": "a", "VersionId": "x"}]})
     assert [(item["Key"], item["VersionId"], item["Code"]) for item in answer["Errors"]] == [
-        ("a", "x", "NoSuchVersion")
+        ("a", "x", "InvalidArgument")
     ]
     assert read("data", "a", VersionId="null") == b"1" and not exists("data", "b")
     with refused("NotImplemented"):

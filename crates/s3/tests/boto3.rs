@@ -134,3 +134,13 @@ fn signatures_are_verified() {
 fn job_keys_open_only_the_job() {
     check_access("job_keys_open_only_the_job");
 }
+
+#[test]
+fn a_parameter_is_the_same_however_it_is_written() {
+    check_access("a_parameter_is_the_same_however_it_is_written");
+}
+
+#[test]
+fn forms_write_what_their_key_may() {
+    check_access("forms_write_what_their_key_may");
+}
