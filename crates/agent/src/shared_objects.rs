@@ -6,7 +6,8 @@
 //!
 //! `trees/NODE/ATTEMPT/algo-K` are the trees of an agent, with a lock beside them
 //! ([`crate::leftovers`]): a node removes what its own killed agents have left, as locks may not
-//! reach other nodes.
+//! reach other nodes. What an agent has of an object before that is whole is among its trees, too:
+//! a part of a private input must not stay there when the agent is killed.
 
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
 use std::io;
@@ -23,6 +24,9 @@ use crate::objects::{Fetch, Keeps, MODE, POLL, PlaceError, digest, entries};
 /// As a time of change: the object is as it was put there.
 const SEALED: Duration = Duration::from_secs(1_000_000_000);
 
+/// Beside an agent's trees.
+const DRAFTS: &str = "drafts";
+
 /// Such a directory, as it is named in the settings.
 #[derive(Debug, Clone)]
 pub struct SharedPlace {
@@ -38,8 +42,6 @@ pub(crate) struct SharedObjects {
     root: PathBuf,
     max_bytes: u64,
     own: PathBuf,
-    /// Names drafts: of no other agent.
-    draft: String,
     /// Something went wrong there: it is not used for more inputs, and what it has stays in use.
     pub(crate) is_given_up: bool,
     _lock: File,
@@ -64,11 +66,12 @@ impl SharedObjects {
         let node = node().map_err(|error| format!("this node has no name: {error}"))?;
         let own = root.join("trees").join(&node).join(run).join(format!("algo-{host}"));
         let made = || -> io::Result<File> {
-            for name in ["objects", "drafts", "locks"] {
+            for name in ["objects", "locks"] {
                 DirBuilder::new().recursive(true).mode(0o700).create(root.join(name))?;
             }
             let lock = leftovers::hold(&own)?;
             fs::create_dir_all(own.join("inputs"))?;
+            DirBuilder::new().recursive(true).mode(0o700).create(own.join(DRAFTS))?;
             Ok(lock)
         };
         let lock = made().map_err(|error| {
@@ -77,8 +80,7 @@ impl SharedObjects {
                  some space free, or remove \"shared\" from the compute target in shoal.toml"
             )
         })?;
-        let draft = format!("{node}-{}", std::process::id());
-        Ok(Self { root, max_bytes: place.max_bytes, own, draft, is_given_up: false, _lock: lock })
+        Ok(Self { root, max_bytes: place.max_bytes, own, is_given_up: false, _lock: lock })
     }
 
     /// Where this agent makes trees.
@@ -100,7 +102,7 @@ impl SharedObjects {
     }
 
     fn bring(&self, id: &str, fetch: &mut Fetch<'_>) -> Result<(), PlaceError> {
-        let draft = self.root.join("drafts").join(format!("{id}-{}", self.draft));
+        let draft = self.own.join(DRAFTS).join(id);
         let brought = self.bring_to(&draft, id, fetch);
         if brought.is_err() {
             // What is left of it would take space; if it cannot be removed, it does.
@@ -254,7 +256,27 @@ mod tests {
         assert_eq!(fs::read(one.trees().join("x")).unwrap(), b"CONTENT");
         drop(two);
         assert_eq!(fs::metadata(&object).unwrap().nlink(), 1, "its trees are removed with an agent");
-        assert!(fs::read_dir(dir.path().join("shoal/drafts")).unwrap().next().is_none());
+        assert!(fs::read_dir(one.own.join(DRAFTS)).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn a_killed_agent_leaves_no_part_of_an_object() {
+        let dir = tempfile::tempdir().unwrap();
+        let (own, running) = (open(dir.path(), "a-1", 1).unwrap().own.clone(), open(dir.path(), "b-1", 1).unwrap());
+        let draft = |own: &Path| own.join(DRAFTS).join("private01");
+        // As one leaves it that ends while it brings an object.
+        drop(leftovers::hold(&own).unwrap());
+        fs::create_dir_all(own.join(DRAFTS)).unwrap();
+        fs::write(draft(&own), b"a part").unwrap();
+        fs::write(draft(&running.own), b"a part").unwrap();
+        let next = open(dir.path(), "c-1", 1).unwrap();
+        assert!(!draft(&own).exists() && draft(&running.own).exists());
+        let mut brings = |_: &mut File| -> Result<String, PlaceError> {
+            assert!(next.own.join(DRAFTS).join("private02").exists(), "that is where it is meanwhile");
+            Err(io::Error::other("it is gone").into())
+        };
+        next.place("private02", 1, &next.trees().join("x"), &mut brings, &mut || false).unwrap_err();
+        assert!(fs::read_dir(next.own.join(DRAFTS)).unwrap().next().is_none());
     }
 
     #[test]
@@ -298,7 +320,7 @@ mod tests {
         let placed = shared.place("aa01", 7, &shared.trees().join("x"), &mut fetch, &mut || false);
         assert!(matches!(placed, Err(PlaceError::Damaged { .. })), "{placed:?}");
         assert!(!dir.path().join("shoal/objects/aa01").exists());
-        assert!(fs::read_dir(dir.path().join("shoal/drafts")).unwrap().next().is_none());
+        assert!(fs::read_dir(shared.own.join(DRAFTS)).unwrap().next().is_none());
         shared.place("../up", 7, &shared.trees().join("x"), &mut fetch, &mut || false).unwrap_err();
     }
 }
