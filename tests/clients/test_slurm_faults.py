@@ -16,6 +16,8 @@ from jobs import Jobs
 IS_SOAK = "SHOAL_SOAK" in os.environ
 CUT_S = 60 if IS_SOAK else 5
 JOBS = 200 if IS_SOAK else 12
+#: Of an agent, after which its instance is given up.
+SILENCE_S = 3
 WAITS = "echo ready; while true; do sleep 0.1; done"
 #: The node whose disk is small, and no other.
 TYPES = """
@@ -132,6 +134,27 @@ def test_many_jobs_at_once_run_once_each(jobs, cluster, commands):
 def test_types_that_the_cluster_does_not_have_are_shown(jobs):
     shown = jobs.house.shoal("targets").stdout
     assert 'types."ml.g5.2xlarge": the cluster has no partition gpu; it has main, high, short' in shown, shown
+
+
+def test_a_suspended_job_is_not_given_up(cluster, commands):
+    settings = f"silence_s = {SILENCE_S}\n{cluster.settings(cluster.network.here_too)}{TYPES}"
+    house = House(settings=settings, variables=commands.variables)
+    try:
+        jobs = Jobs(house)
+        name = on_slurm(jobs, WAITS)
+        jobs.saying(name, "ready")
+        [number] = cluster.call("squeue", "-h", "-t", "R", "-o", "%i").split()
+        cluster.call("scontrol", "suspend", number)
+        eventually(lambda: cluster.call("squeue", "-h", "-t", "S"))
+        time.sleep(3 * SILENCE_S)
+        assert jobs.describe(name)["TrainingJobStatus"] == "InProgress"
+        cluster.call("scontrol", "resume", number)
+        time.sleep(2 * SILENCE_S)
+        assert jobs.describe(name)["TrainingJobStatus"] == "InProgress"
+        jobs.sagemaker.stop_training_job(TrainingJobName=name)
+        assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+    finally:
+        house.close()
 
 
 @pytest.fixture(scope="module")

@@ -319,7 +319,9 @@ impl Agents {
         let known = self.queued.get(attempt);
         match status {
             AllocationStatus::Queued { reason } if known != Some(reason) => Some(Some(reason.clone())),
-            AllocationStatus::Running { .. } | AllocationStatus::Paused if known.is_some() || self.is_first_look => Some(None),
+            AllocationStatus::Running { .. } | AllocationStatus::Paused if known.is_some() || self.is_first_look => {
+                Some(None)
+            }
             _ => None,
         }
     }
@@ -378,6 +380,7 @@ mod tests {
             assert_eq!(agents.queue_changed(&attempt, &status), None, "{status:?}: its end is reported otherwise");
         }
         assert_eq!(agents.queue_changed(&attempt, &running), news(None));
+        assert_eq!(agents.queue_changed(&attempt, &AllocationStatus::Paused), news(None), "it has its nodes");
         agents.forget_all_but(&[]);
         assert_eq!(agents.queue_changed(&attempt, &running), None, "an attempt that is over is forgotten");
     }
