@@ -44,7 +44,13 @@ async fn look(objects: &Arc<Objects>, walked: &mut Walked, now_ms: u64) -> Resul
             continue;
         }
         match Walk::new(&bucket, &now.1, now_ms) {
-            Ok(walk) => walk.run(objects).await?,
+            Ok(walk) => {
+                // It is walked again at the next look. The others need not wait for that.
+                if let Err(error) = walk.run(objects).await {
+                    tracing::warn!("what expires by the lifecycle of bucket {bucket} is not removed: {error}");
+                    continue;
+                }
+            }
             Err(error) => tracing::error!("the lifecycle of bucket {bucket} cannot be read: {error}"),
         }
         walked.insert(bucket, now);

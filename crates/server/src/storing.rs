@@ -1,5 +1,6 @@
 //! Stores a finished job's artifacts. What a full disk lacks space for is tried again by
-//! `shoal_runtime::lanes`, until the job is stopped.
+//! `shoal_runtime::lanes`, until the job is stopped; what is to be encrypted under a key that cannot
+//! be had, also after that.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -44,7 +45,7 @@ impl Storing {
             Ok(Outcome::Delayed { reason, has_written })
         };
         let is_stopping = self.is_stopping(job);
-        // The outcome of a job that is being stopped waits for nothing.
+        // The outcome of a job that is being stopped waits for no space.
         let is_last = is_stopping || write == WritePolicy::Always;
         if !is_last && (write == WritePolicy::IfStopping || !self.data_dir.has_room(needed)) {
             return no_space(false);
@@ -56,7 +57,8 @@ impl Storing {
             || if is_stored { Ok(()) } else { artifacts::store(&self.objects, &dir, hosts, &request.output, job) };
         let stored = match store() {
             Err(error) if error.is_full() && !is_last => return no_space(true),
-            Err(error) if error.is_without_key() && !is_last => {
+            // Space may never come, and a command that is asked again may well answer.
+            Err(error) if error.is_without_key() && write != WritePolicy::Always => {
                 return Ok(Outcome::Delayed { reason: describe(&error), has_written: false });
             }
             // The artifacts of a job that is being stopped may be small.
