@@ -53,6 +53,7 @@ fn conforms() {
         user: None,
         token: Some(RestToken::Command(token)),
     };
+    a_token_that_has_ended_is_renewed(&options, &rest, &dir.path().join("first"));
     for (way, options) in [("commands", options.clone()), ("rest", SlurmOptions { rest: Some(rest), ..options })] {
         let dir = dir.path().join(way);
         std::fs::create_dir(&dir).unwrap();
@@ -62,6 +63,19 @@ fn conforms() {
         let report = slurm.reports().remove(0).details.unwrap();
         assert!(report[0].starts_with("partition main (default): up, 4 of 4 nodes idle"), "{way}: {report:?}");
     }
+}
+
+/// `first`: a path of no file.
+fn a_token_that_has_ended_is_renewed(options: &SlurmOptions, rest: &RestOptions, first: &Path) {
+    let script = format!(
+        "if mkdir {} 2>/dev/null; then scontrol token lifespan=1; sleep 3; else scontrol token lifespan=600; fi",
+        first.display()
+    );
+    let token = RestToken::Command(["sh", "-c", &script].map(str::to_owned).to_vec());
+    let rest = RestOptions { token: Some(token), ..rest.clone() };
+    let report = slurm(SlurmOptions { rest: Some(rest), ..options.clone() }).reports().remove(0).details.unwrap();
+    assert!(report[0].starts_with("partition main (default): up, "), "{report:?}");
+    assert!(first.exists(), "the first token was not asked for");
 }
 
 fn only_others_are_ended(slurm: &dyn Launcher, dir: &Path) {
