@@ -132,13 +132,12 @@ def test_under_a_key_of_the_owner(keyed, s3):
     assert client.put_object(Bucket=BUCKET, Key="plain", Body=b"x")["ServerSideEncryption"] == "AES256"
 
 
-def test_a_role_needs_rights_on_the_key(keyed):
-    owner = keyed.client("s3")
-    owner.put_object(Bucket=BUCKET, Key="for-roles", Body=SMALL, **KMS)
-    role = keyed.client("sts").assume_role(RoleArn="arn:aws:iam::123456789012:role/NoKeys", RoleSessionName="me")
-    given = role["Credentials"]
+def in_role(keyed, **narrowed):
+    """A client with keys of the role that may not decrypt."""
+    arn = "arn:aws:iam::123456789012:role/NoKeys"
+    given = keyed.client("sts").assume_role(RoleArn=arn, RoleSessionName="me", **narrowed)["Credentials"]
     variables = keyed.variables_for_clients()
-    s3 = boto3.client(
+    return boto3.client(
         "s3",
         endpoint_url=variables["AWS_ENDPOINT_URL"],
         region_name=variables["AWS_REGION"],
@@ -146,11 +145,30 @@ def test_a_role_needs_rights_on_the_key(keyed):
         aws_secret_access_key=given["SecretAccessKey"],
         aws_session_token=given["SessionToken"],
     )
+
+
+def test_a_role_needs_rights_on_the_key(keyed):
+    owner, s3 = keyed.client("s3"), in_role(keyed)
+    owner.put_object(Bucket=BUCKET, Key="for-roles", Body=SMALL, **KMS)
     s3.put_object(Bucket=BUCKET, Key="by-role", Body=SMALL, **KMS)
     assert refused(s3.get_object, Bucket=BUCKET, Key="for-roles") == (403, "AccessDenied")
     # A range that S3 ignores goes no other way.
     assert refused(s3.get_object, Bucket=BUCKET, Key="for-roles", Range="lines=1-2") == (403, "AccessDenied")
     assert s3.head_object(Bucket=BUCKET, Key="for-roles")["ContentLength"] == len(SMALL)
+    # Sums of the content say what it is.
+    named = {"Bucket": BUCKET, "Key": "for-roles"}
+    assert refused(s3.head_object, **named, ChecksumMode="ENABLED")[0] == 403
+    assert refused(s3.get_object_attributes, **named, ObjectAttributes=["Checksum"]) == (403, "AccessDenied")
+    assert s3.get_object_attributes(**named, ObjectAttributes=["ObjectSize"])["ObjectSize"] == len(SMALL)
+    # Who may not encrypt adds no part to an encrypted upload.
+    part = {"Bucket": BUCKET, "Key": "parts", "PartNumber": 1}
+    part["UploadId"] = owner.create_multipart_upload(Bucket=BUCKET, Key="parts", **KMS)["UploadId"]
+    without_keys = in_role(keyed, Policy=POLICY.replace("kms:GenerateDataKey", "kms:ListKeys"))
+    assert refused(without_keys.upload_part, **part, Body=SMALL) == (403, "AccessDenied")
+    owner.put_object(Bucket=BUCKET, Key="plain-source", Body=SMALL)
+    copied = {**part, "CopySource": f"{BUCKET}/plain-source"}
+    assert refused(without_keys.upload_part_copy, **copied) == (403, "AccessDenied")
+    assert s3.upload_part(**part, Body=SMALL)["ServerSideEncryption"] == "aws:kms"
 
 
 def test_under_a_key_of_the_customer(keyed):

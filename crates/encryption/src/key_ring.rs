@@ -112,7 +112,7 @@ impl KeyRing {
         let wrapped = envelope.wrapped().ok_or_else(wrong)?;
         match self.key(name)? {
             Key::File(keys) => keys.iter().find_map(|key| key.unwrap(&wrapped, &context(name))).ok_or_else(wrong),
-            Key::Command(command) => self.opened(name, command, wrapped),
+            Key::Command(command) => self.opened(name, command, &wrapped),
         }
     }
 
@@ -162,9 +162,9 @@ impl KeyRing {
         })
     }
 
-    fn opened(&self, name: &str, command: &[String], wrapped: Vec<u8>) -> Result<DataKey, KeyError> {
-        self.opened.get((name.to_owned(), wrapped.clone()), || {
-            let bytes = run(command, Task::Unwrap, name, &wrapped)?;
+    fn opened(&self, name: &str, command: &[String], wrapped: &[u8]) -> Result<DataKey, KeyError> {
+        self.opened.get((name.to_owned(), wrapped.to_vec()), || {
+            let bytes = run(command, Task::Unwrap, name, wrapped)?;
             DataKey::of(&bytes).ok_or_else(|| KeyError::Unavailable(changed(name)))
         })
     }

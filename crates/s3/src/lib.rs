@@ -50,6 +50,6 @@ pub use front::S3Front;
 pub use guard::{PolicyCaller, bucket_decision};
 pub use lifecycle::{Judge, Lifecycle, day_of};
 pub use refusals::{NO_EFFECT, NoEffect};
-pub use scope::Scope;
 /// The body of a response; an [`http` body](https://docs.rs/http-body) of `Bytes`.
 pub use s3s::Body;
+pub use scope::Scope;
