@@ -122,7 +122,8 @@ def test_a_token_of_another_session_is_refused(house, account):
         (dict(DurationSeconds=899), "ValidationError"),
         (dict(DurationSeconds=43_201), "ValidationError"),
         (dict(RoleSessionName="with space"), "ValidationError"),
-        (dict(Policy='{"Version": "2012-10-17", "Statement": []}'), "ValidationError"),
+        (dict(Policy='{"Version": "2012-10-17", "Statement": []}'), "MalformedPolicyDocument"),
+        (dict(PolicyArns=[{"arn": "arn:aws:iam::aws:policy/ReadOnlyAccess"}]), "ValidationError"),
     ],
 )
 def test_what_cannot_be_assumed(house, account, arguments, code):

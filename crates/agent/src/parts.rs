@@ -64,8 +64,8 @@ struct OpenObjects {
 }
 
 impl OpenObjects {
-    /// Closes the oldest that nobody reads; what the cache has of it is compared again when it is
-    /// opened next.
+    /// Closes the oldest that is not being read; what the cache has of it is compared again when
+    /// it is opened next.
     fn make_room(&mut self) {
         if self.by_id.len() < MAX_OPEN {
             return;

@@ -1,5 +1,5 @@
 //! What commands have answered, by what they were asked. One run at a time for each question: who
-//! asks the same meanwhile gets that run's answer, and nobody waits for the answer to another one.
+//! asks the same meanwhile gets that run's answer, and waits for no other answer.
 
 use std::collections::HashMap;
 use std::hash::Hash;

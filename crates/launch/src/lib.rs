@@ -93,8 +93,8 @@ pub enum AllocationStatus {
         /// Host numbers.
         lost: Vec<u32>,
     },
-    /// Started, and its scheduler has stopped its processes for a while: their silence means nothing.
-    /// Never the status of [`Local`]'s allocations.
+    /// Started, and its scheduler has stopped its processes for a while: their silence means
+    /// nothing. Never the status of [`Local`]'s allocations.
     Paused,
     /// No process is left.
     Ended,

@@ -39,7 +39,7 @@ use crate::{AllocationSpec, Ending, HostEnd, LaunchError, Launcher, Wants};
 
 /// For Slurm to end a job's processes.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Between two looks whether that is done: at first, and at most.
+/// Between two checks of that: at first, and at most.
 const FIRST_POLL: Duration = Duration::from_millis(100);
 const POLL: Duration = Duration::from_secs(1);
 

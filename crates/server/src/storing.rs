@@ -1,6 +1,6 @@
 //! Stores a finished job's artifacts. What a full disk lacks space for is tried again by
-//! `shoal_runtime::lanes`, until the job is stopped; what is to be encrypted under a key that cannot
-//! be had, also after that.
+//! `shoal_runtime::lanes`, until the job is stopped; what is to be encrypted under a key that
+//! cannot be had, also after that.
 
 use std::{path::PathBuf, sync::Arc};
 

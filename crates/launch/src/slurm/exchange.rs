@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::process::end_with_caller;
 
-/// Between two looks whether the command has ended.
+/// Between two checks of the command.
 const POLL: Duration = Duration::from_millis(5);
 
 /// What a command has printed.

@@ -1,7 +1,7 @@
 //! slurmrestd: Slurm's own REST API, with a token (JWT) over TCP, or on a Unix socket. What it
-//! cannot do is done by Slurm's commands, where the target names their configuration: ending one step
-//! of a job, and the check before a job is created (`sbatch --test-only`). Without it, commands of
-//! this machine may speak to another cluster.
+//! cannot do is done by Slurm's commands, where the target names their configuration: ending one
+//! step of a job, and the check before a job is created (`sbatch --test-only`). Without it,
+//! commands of this machine may speak to another cluster.
 
 mod address;
 mod answers;

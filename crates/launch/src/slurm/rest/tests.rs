@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use super::*;
 
-/// Answers so many requests, each with a status and a body (none: it closes the connection);
+/// Answers a number of requests, each with a status and a body (none: it closes the connection);
 /// returns their first lines and tokens.
 fn server(answers: Vec<Option<(u16, &'static str)>>) -> (Address, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");

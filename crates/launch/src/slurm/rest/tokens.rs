@@ -16,8 +16,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const MARGIN: u64 = 60;
 /// How long one is used whose end cannot be read.
 const UNKNOWN_END: u64 = 600;
-/// slurmrestd has the same words for a token that has ended and for a controller that is away: while
-/// that lasts, a token is renewed so often.
+/// slurmrestd has the same words for a token that has ended and for a controller that is away:
+/// while that lasts, a token is renewed so often.
 const DOUBT: Duration = Duration::from_secs(30);
 
 /// Where a token comes from.

@@ -1,5 +1,5 @@
 //! Whether an answer of slurmrestd's is due to its token. slurmrestd passes tokens on: one that
-//! slurmctld refuses comes back as slurmctld's error, or as that of a connection that it has closed.
+//! slurmctld refuses comes back as slurmctld's error, or as that of a connection that it closed.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ const DOUBTFUL: [&str; 2] = ["unspecified error", "zero bytes were transmitted"]
 /// Errors are short; lists are not read twice.
 const LONGEST: usize = 64 << 10;
 
-/// What an answer says of the token that was sent.
+/// What follows from an answer about the token that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Nothing.
