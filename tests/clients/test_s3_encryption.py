@@ -165,7 +165,7 @@ def test_a_role_needs_rights_on_the_key(keyed):
     part["UploadId"] = owner.create_multipart_upload(Bucket=BUCKET, Key="parts", **KMS)["UploadId"]
     without_keys = in_role(keyed, Policy=POLICY.replace("kms:GenerateDataKey", "kms:ListKeys"))
     assert refused(without_keys.upload_part, **part, Body=SMALL) == (403, "AccessDenied")
-    owner.put_object(Bucket=BUCKET, Key="plain-source", Body=SMALL)
+    owner.put_object(Bucket=BUCKET, Key="plain-source", Body=b"x")
     copied = {**part, "CopySource": f"{BUCKET}/plain-source"}
     assert refused(without_keys.upload_part_copy, **copied) == (403, "AccessDenied")
     assert s3.upload_part(**part, Body=SMALL)["ServerSideEncryption"] == "aws:kms"
