@@ -308,7 +308,7 @@ impl Writer {
     }
 
     /// Removes files with lines that are too old. The seal has the first line that stays before
-    /// any goes, so [`super::verify`] misses none of them.
+    /// any goes, so [`super::verify()`] misses none of them.
     fn expire(&mut self, now_ms: u64) -> io::Result<()> {
         let Some(days) = self.days else { return Ok(()) };
         // On a full disk it is this that makes room.
