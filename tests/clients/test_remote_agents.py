@@ -122,7 +122,7 @@ def test_no_cache_keeps_what_is_encrypted_on_the_server(jobs, cache):
         for folder, _, names in os.walk(cache):
             for name in names if "xgboost" not in folder else ():
                 with contextlib.suppress(OSError):
-                    # Whoever opens a pipe waits.
+                    # Opening a pipe waits for its writer.
                     if (path := pathlib.Path(folder, name)).is_file():
                         found.append(path.read_bytes())
         return [content for content in found if content == b"open" or MARK in content]
