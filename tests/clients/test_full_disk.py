@@ -236,7 +236,7 @@ def test_stopping_a_job_whose_model_waits_to_be_stored(disk, new_house):
     eventually(lambda: received() > 8_000_000)
     with disk.full():
         let_go(jobs, name)
-        eventually(lambda: "its artifacts wait for the disk" in jobs.house.log.read_text())
+        eventually(lambda: "its artifacts are not stored yet: no space left" in jobs.house.log.read_text())
         jobs.sagemaker.stop_training_job(TrainingJobName=name)
         reason = jobs.failed(name)
     assert reason.startswith("InternalServerError") and "No space left" in reason and str(disk.path) not in reason, (
