@@ -1,5 +1,5 @@
-//! The parameters of an address, decoded as the framework decodes them: a parameter that is written
-//! in another way is still the same one, to whoever decides about it as to whoever serves it.
+//! The parameters of an address, decoded as the framework decodes them: a name with escapes
+//! (`version%49d`) must not pass a check and then be served as `versionId`.
 
 /// Names and values, in the order of the address.
 #[derive(Debug, Default)]

@@ -185,7 +185,7 @@ impl Objects {
             Holder::Kms(_) => self.keys.open_envelope(envelope)?,
             Holder::Customer => customer.ok_or(KeyError::NoCustomerKey)?.open(envelope)?,
         };
-        // They go with the row: as of a file that has gone, a reader looks for the object anew.
+        // They are removed with the row, so the object was replaced: the reader looks it up again.
         let gone = || io_at("open", &self.path(meta))(io::ErrorKind::NotFound.into());
         let seals = self.index.read(|connection| content_seals::of_file(connection, &meta.id))?.ok_or_else(gone)?;
         Ok(Some(Opener::new(data, seals)))

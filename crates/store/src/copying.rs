@@ -159,7 +159,7 @@ mod tests {
             let unread = objects.open_reader(&source, Some(&customer)).unwrap_err();
             let is_missing =
                 matches!(&unread, StoreError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound);
-            assert!(is_missing, "{unread}: a reader looks for the object anew");
+            assert!(is_missing, "{unread}: a reader looks the object up again");
             std::fs::remove_file(&file).unwrap();
         }
     }

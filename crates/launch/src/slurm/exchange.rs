@@ -53,7 +53,7 @@ fn talk(child: &mut Child, mut input: &[u8], until: Instant) -> io::Result<Optio
         ioctl_fionbio(stdin, true)?;
     }
     loop {
-        // Before the pipes are read: what it printed is in them then, whoever else has them open.
+        // Asked before the pipes are read: once it has ended, all that it printed is in them.
         let status = child.try_wait()?;
         if stdin.as_mut().is_none_or(|stdin| is_written(stdin, &mut input)) {
             stdin = None;
@@ -70,8 +70,8 @@ fn talk(child: &mut Child, mut input: &[u8], until: Instant) -> io::Result<Optio
     }
 }
 
-/// Writes what there is room for; whether nothing more is to be written. A command that reads
-/// nothing prints why.
+/// Writes as much as the pipe takes; returns whether writing is over. It is over, too, when the
+/// command reads no more: what it prints has the reason.
 fn is_written(stdin: &mut impl Write, input: &mut &[u8]) -> bool {
     while !input.is_empty() {
         match stdin.write(input) {

@@ -65,7 +65,9 @@ impl Api {
         for job in blocking(move || old_jobs(&*rows, before_ms).map_err(|error| internal(&error))).await? {
             match self.delete_old(job, &mut deleted).await {
                 Ok(()) => {}
-                Err(error) => tracing::info!("an old job stays for now: {}", error.message),
+                Err(error) => {
+                    tracing::info!("an old job is not deleted yet, the next pass tries again: {}", error.message)
+                }
             }
         }
         Ok(deleted)
