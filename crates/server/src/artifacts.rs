@@ -245,12 +245,17 @@ mod tests {
         files
     }
 
+    /// The objects of a new data directory, which has a bucket.
+    fn with_bucket() -> (tempfile::TempDir, Objects) {
+        let temp = tempfile::tempdir().unwrap();
+        let objects = Objects::open(&DataDir::open(&temp.path().join("data")).unwrap()).unwrap();
+        objects.create_bucket("bkt").unwrap();
+        (temp, objects)
+    }
+
     #[test]
     fn hosts_are_joined_and_the_first_wins() {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = DataDir::open(&temp.path().join("data")).unwrap();
-        let objects = Objects::open(&dir).unwrap();
-        objects.create_bucket("bkt").unwrap();
+        let (temp, objects) = with_bucket();
         let run = temp.path();
         send(run, Host(1), Artifact::Model, &part(&[("model", "first"), ("only-1", "1")]));
         send(run, Host(2), Artifact::Model, &part(&[("model", "second"), ("only-2", "2")]));
@@ -294,10 +299,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_not_there_delays_and_is_used_when_it_is() {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = DataDir::open(&temp.path().join("data")).unwrap();
-        let objects = Objects::open(&dir).unwrap();
-        objects.create_bucket("bkt").unwrap();
+        let (temp, objects) = with_bucket();
         let output = Output {
             s3_output_path: "s3://bkt".parse().unwrap(),
             kms_key_id: Some("alias/team".to_owned()),
@@ -319,10 +321,7 @@ mod tests {
 
     #[test]
     fn a_model_artifact_is_there_even_when_nothing_was_written() {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = DataDir::open(&temp.path().join("data")).unwrap();
-        let objects = Objects::open(&dir).unwrap();
-        objects.create_bucket("bkt").unwrap();
+        let (temp, objects) = with_bucket();
         let output = Output {
             s3_output_path: "s3://bkt".parse().unwrap(),
             kms_key_id: None,
