@@ -196,7 +196,7 @@ def test_the_audit_log_has_who_did_what(house, team, job):
     for key in team.values():
         assert key.id in text and key.secret not in text
     verified = json.loads(house.shoal("audit", "verify", "--json").stdout)
-    assert verified["ok"] and verified["lines"] >= len(text.splitlines())
+    assert verified["ok"] and verified["lines"] >= text.count("\n")
 
 
 def test_a_log_that_was_changed_is_found(new_house):

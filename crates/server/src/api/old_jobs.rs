@@ -66,7 +66,7 @@ impl Api {
             match self.delete_old(job, &mut deleted).await {
                 Ok(()) => {}
                 Err(error) => {
-                    tracing::info!("an old job is not deleted yet, the next pass tries again: {}", error.message)
+                    tracing::info!("an old job is not deleted yet, the next pass tries again: {}", error.message);
                 }
             }
         }
