@@ -10,11 +10,12 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen,
-    Request, SessionACL,
+    LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, Request,
+    SessionACL,
 };
 use shoal_link::ManifestEntry;
 
+use crate::own_log::say;
 use crate::parts::Parts;
 use crate::source;
 
@@ -22,7 +23,8 @@ use crate::source;
 const FOREVER: Duration = Duration::from_secs(1 << 20);
 /// Reads that wait for parts at the same time.
 const THREADS: usize = 8;
-const READ_AHEAD: u32 = 1 << 20;
+/// KiB that the kernel asks for ahead of a reader in order: a part. FUSE itself agrees to 128 at most.
+const READ_AHEAD_KIB: u32 = 1 << 10;
 const BLOCK: u32 = 4096;
 
 /// A channel that is mounted, until this is dropped.
@@ -54,6 +56,9 @@ impl Mounted {
         config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(THREADS);
         let session = fuser::spawn_mount(files, at, &config)?;
+        if is_root && let Err(error) = read_ahead(at) {
+            say(format_args!("the kernel reads 128 KiB ahead in {}: {error}", at.display()));
+        }
         Ok(Self { _session: session, parts: parts.clone(), at: at.to_owned() })
     }
 
@@ -84,6 +89,13 @@ impl Drop for Mounted {
 /// Unmounts what a process that has ended has mounted.
 pub(crate) fn detach(at: &Path) {
     let _ = rustix::mount::unmount(at, rustix::mount::UnmountFlags::DETACH);
+}
+
+/// Lets the kernel ask for whole parts.
+fn read_ahead(at: &Path) -> io::Result<()> {
+    let device = rustix::fs::stat(at)?.st_dev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READ_AHEAD_KIB.to_string())
 }
 
 /// The files, by number: those of the manifest and the directories on the way to them.
@@ -185,12 +197,6 @@ impl Files {
 }
 
 impl Filesystem for Files {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // What the kernel takes instead is as good.
-        let _ = config.set_max_readahead(READ_AHEAD);
-        Ok(())
-    }
-
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.get(parent).and_then(|(parent, _)| self.child(parent, name.to_str()?));
         match found {

@@ -270,14 +270,37 @@ impl Line {
         offset: u64,
         length: u64,
     ) -> Result<Vec<u8>, Failure> {
-        let mut part = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
-        self.ask(ToServer::FetchPart { tree: tree.tree.clone(), id: id.to_owned(), offset, length })?;
-        let sent = self.take_object(&mut part)?;
+        let (part, sent) = self.ask_part(tree, id, offset, length, false)?;
         if sent != hex_simd::encode_to_string(Sha256::digest(&part), AsciiCase::Lower) {
             return Err(io::Error::other("a part of an object arrived damaged").into());
         }
+        Ok(part)
+    }
+
+    /// The same for a reader of its own: TLS has seen to it that it came as it was sent.
+    pub(crate) fn fetch_part_unsummed(
+        &mut self,
+        tree: &ObjectTree,
+        id: &str,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<u8>, Failure> {
+        self.ask_part(tree, id, offset, length, true).map(|(part, _)| part)
+    }
+
+    fn ask_part(
+        &mut self,
+        tree: &ObjectTree,
+        id: &str,
+        offset: u64,
+        length: u64,
+        unsummed: bool,
+    ) -> Result<(Vec<u8>, String), Failure> {
+        let mut part = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+        self.ask(ToServer::FetchPart { tree: tree.tree.clone(), id: id.to_owned(), offset, length, unsummed })?;
+        let sum = self.take_object(&mut part)?;
         match part.len() as u64 == length {
-            true => Ok(part),
+            true => Ok((part, sum)),
             false => Err(Failure::Ended(InputError::Refused(format!("object {id} ends before {offset}+{length}")))),
         }
     }

@@ -1,17 +1,18 @@
 //! The files of an object that is in the node's cache in parts: its data, with holes, and the
-//! SHA-256 of each part that is there.
+//! checksum of each part that is there. CRC-64/NVME finds what a disk or a killed agent has left
+//! damaged; it is no protection against who can write both files.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use sha2::{Digest, Sha256};
+use crc_fast::{CrcAlgorithm, checksum};
 
 use crate::objects::ObjectCache;
 
 /// Bytes of a part; the last one of an object may have fewer.
 pub(crate) const PART: u64 = 1 << 20;
-const SUM_BYTES: u64 = 32;
+const SUM_BYTES: u64 = 8;
 
 /// Both files, open: while they are, the cache keeps them.
 #[derive(Debug)]
@@ -46,18 +47,18 @@ impl PartFiles {
         &self.data
     }
 
-    fn sum(&self, part: usize) -> io::Result<Option<[u8; 32]>> {
-        let mut sum = [0; 32];
+    fn sum(&self, part: usize) -> io::Result<Option<u64>> {
+        let mut sum = [0; SUM_BYTES as usize];
         match self.sums.read_exact_at(&mut sum, part as u64 * SUM_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(error) => Err(error),
             // What was never written.
-            Ok(()) if sum == [0; 32] => Ok(None),
-            Ok(()) => Ok(Some(sum)),
+            Ok(()) if sum == [0; SUM_BYTES as usize] => Ok(None),
+            Ok(()) => Ok(Some(u64::from_be_bytes(sum))),
         }
     }
 
-    /// A part, if it is there as it was sent.
+    /// A part, if it is there as it came.
     ///
     /// # Errors
     /// I/O.
@@ -65,7 +66,7 @@ impl PartFiles {
         let Some(sum) = self.sum(part)? else { return Ok(None) };
         let mut content = vec![0; usize::try_from(self.length(part)).expect("a part fits in memory")];
         self.data.read_exact_at(&mut content, part as u64 * PART)?;
-        Ok((Sha256::digest(&content)[..] == sum).then_some(content))
+        Ok((sum_of(&content) == sum).then_some(content))
     }
 
     /// Writes a part.
@@ -74,6 +75,10 @@ impl PartFiles {
     /// I/O.
     pub(crate) fn store(&self, part: usize, content: &[u8]) -> io::Result<()> {
         self.data.write_all_at(content, part as u64 * PART)?;
-        self.sums.write_all_at(&Sha256::digest(content), part as u64 * SUM_BYTES)
+        self.sums.write_all_at(&sum_of(content).to_be_bytes(), part as u64 * SUM_BYTES)
     }
+}
+
+fn sum_of(content: &[u8]) -> u64 {
+    checksum(CrcAlgorithm::Crc64Nvme, content)
 }

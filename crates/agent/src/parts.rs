@@ -1,5 +1,5 @@
 //! Objects of a server on another machine, read in parts where they are needed: each part is
-//! fetched once into the node's cache, compared with its SHA-256 each time before a mount uses it,
+//! fetched once into the node's cache, compared with its checksum when a mount first reads it there,
 //! and the next ones are fetched ahead of a reader that goes through an object in order.
 
 use std::collections::{HashMap, VecDeque};
@@ -327,7 +327,7 @@ impl FromServer {
 
     fn try_fetch(&self, id: &str, offset: u64, length: u64) -> Result<Vec<u8>, Failure> {
         let mut line = self.line()?;
-        let part = line.fetch_part(&self.tree, id, offset, length)?;
+        let part = line.fetch_part_unsummed(&self.tree, id, offset, length)?;
         self.idle.lock().expect("no holder of this lock panics").push(line);
         Ok(part)
     }

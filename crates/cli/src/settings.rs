@@ -414,7 +414,7 @@ mod tests {
                 .unwrap();
         assert_eq!(settings.nodes[0].memory_bytes, 2 << 30);
         assert_eq!(settings.lease_s, Some(5));
-        assert_eq!(settings.silence, Silence { here_s: 60, targets_s: 300 });
+        assert_eq!(settings.silence, Silence { here_s: 60, targets_s: 3900 });
         assert_eq!(settings.default_bucket, "sagemaker-us-east-1-999999999999");
         assert_eq!(settings.url().to_string(), "http://127.0.0.1:1");
     }

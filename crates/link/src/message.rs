@@ -82,7 +82,7 @@ pub enum ToServer {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         elsewhere: bool,
     },
-    /// Likewise, a part, whose SHA-256 follows; only to servers with a [`crate::Delivery`].
+    /// Likewise, a part; only to servers with a [`crate::Delivery`].
     FetchPart {
         /// See [`crate::ObjectTree::tree`].
         tree: String,
@@ -92,6 +92,10 @@ pub enum ToServer {
         offset: u64,
         /// Number of bytes; the object may end before.
         length: u64,
+        /// No SHA-256 has to follow: TLS sees to what is between here and there. Older agents send
+        /// nothing here.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unsummed: bool,
     },
     /// The SHA-256 of such a part alone, answered by [`ToAgent::ObjectEnds`]; only to servers with
     /// [`crate::MachineNetwork::has_sums`].
@@ -367,7 +371,7 @@ pub enum ToAgent {
     },
     /// The object is complete.
     ObjectEnds {
-        /// Of what was sent, hexadecimal.
+        /// Of what was sent, hexadecimal; empty where a [`ToServer::FetchPart`] needs none.
         sha256: String,
     },
     /// The object is to be read from another server. Only to a [`ToServer::Fetch`] that allows it.

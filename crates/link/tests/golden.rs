@@ -123,6 +123,7 @@ fn to_server_kind(message: &ToServer) -> &'static str {
         ToServer::List { .. } => "list",
         ToServer::Fetch { elsewhere: true, .. } => "fetch_elsewhere",
         ToServer::Fetch { .. } => "fetch",
+        ToServer::FetchPart { unsummed: true, .. } => "fetch_part_unsummed",
         ToServer::FetchPart { .. } => "fetch_part",
         ToServer::PartSum { .. } => "part_sum",
         ToServer::Forward(_) => "forward",
@@ -192,6 +193,7 @@ fn every_message_has_its_golden_form() {
         "fetch",
         "fetch_elsewhere",
         "fetch_part",
+        "fetch_part_unsummed",
         "part_sum",
         "forward",
     ])

@@ -172,7 +172,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     of_server(
         "silence_s",
         "SECONDS",
-        "How long an agent may be silent before its instance is given up; `auto` is 60, on compute targets 300",
+        "How long an agent may be silent before its instance is given up; `auto` is 60, on compute targets 3900",
         |_| "auto".to_owned(),
     ),
     of_server(

@@ -8,14 +8,15 @@ use super::{Typed, parse};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Silence {
     pub(crate) here_s: u64,
-    /// On compute targets, by default about as long as their schedulers wait for a node.
+    /// On compute targets, by default more than an hour: their schedulers notice dead nodes, so that an agent which only
+    /// cannot reach this server need not be given up.
     pub(crate) targets_s: u64,
 }
 
 impl Silence {
     pub(super) fn of(typed: &Typed) -> Result<Self> {
         if typed.value("silence_s") == "auto" {
-            return Ok(Self { here_s: 60, targets_s: 300 });
+            return Ok(Self { here_s: 60, targets_s: 3900 });
         }
         let seconds = parse(typed, "silence_s", "`auto` or a number of seconds")?;
         Ok(Self { here_s: seconds, targets_s: seconds })
