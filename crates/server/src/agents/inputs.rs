@@ -209,12 +209,7 @@ fn list(manifest: &Path, sender: &AgentSender) -> io::Result<()> {
 }
 
 /// Reads a part of an object.
-fn read(
-    object: &Path,
-    offset: u64,
-    length: u64,
-    take: &mut dyn FnMut(Vec<u8>) -> io::Result<()>,
-) -> io::Result<()> {
+fn read(object: &Path, offset: u64, length: u64, take: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> io::Result<()> {
     let mut file = File::open(object)?;
     file.seek(SeekFrom::Start(offset))?;
     let mut part = file.take(length);
