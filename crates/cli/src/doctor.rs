@@ -17,7 +17,7 @@ use shoal_encryption::{KeyRing, KeySource};
 use shoal_environments::Environment;
 use shoal_plane::Node;
 use shoal_sandbox::Support;
-use shoal_server::{ObjectsElsewhere, TlsOptions};
+use shoal_server::{ObjectsElsewhere, PassthroughBucket, PassthroughOptions, TlsOptions};
 
 use crate::{
     client::{Client, ClientError},
@@ -92,6 +92,7 @@ pub(crate) fn run(args: &DoctorArgs, algorithms: Algorithms) -> Result<Exit> {
     checks.extend(nodes(&settings));
     checks.extend(data_dir(&settings.data_dir));
     checks.extend(settings.objects.as_ref().map(objects));
+    checks.extend(passthrough(&settings.passthrough));
     checks.extend(kms(&settings));
     checks.extend(settings.tls.as_ref().map(certificate));
     checks.push(match args.settings.name_a_server() {
@@ -278,6 +279,21 @@ fn objects(objects: &ObjectsElsewhere) -> Check {
             Check::new(name, State::Missing, error.to_string(), todo)
         }
     }
+}
+
+/// Do the buckets of other stores answer that are shown as they are?
+fn passthrough(options: &PassthroughOptions) -> Vec<Check> {
+    let of_bucket = |(name, bucket): (&String, &PassthroughBucket)| {
+        let title = format!("bucket {name}");
+        match bucket.check(name) {
+            Ok(location) => Check::new(&title, State::Ok, format!("{location} can be listed"), ""),
+            Err(why) => {
+                let todo = format!("correct [bucket.{name}] in shoal.toml, the bucket, or the keys (docs/objects.md)");
+                Check::new(&title, State::Missing, why, &todo)
+            }
+        }
+    };
+    options.buckets.iter().map(of_bucket).collect()
 }
 
 /// Do the keys that contents are encrypted under work? A command wraps and unwraps one for that.

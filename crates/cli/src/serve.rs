@@ -130,6 +130,7 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
     Ok(Options {
         data_dir: settings.data_dir.clone(),
         objects: settings.objects.clone(),
+        passthrough: settings.passthrough.clone(),
         listen: settings.listen,
         tls: settings.tls.clone(),
         agents: settings.agents.clone(),

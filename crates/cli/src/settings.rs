@@ -12,6 +12,7 @@ mod lists;
 mod machine;
 mod nodes;
 mod notifications;
+mod passthrough;
 mod quotas;
 mod roles;
 mod sizes;
@@ -34,7 +35,7 @@ use shoal_encryption::KeySource;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::{Node, Packing};
 use shoal_server::{
-    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, QuotaOptions, RemoteAgents,
+    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, PassthroughOptions, QuotaOptions, RemoteAgents,
     Roles, SsoOptions, TlsOptions,
 };
 use shoal_wire::client::Scheme;
@@ -65,6 +66,8 @@ pub struct Settings {
     pub(crate) data_dir_needs_no_flag: bool,
     /// The store elsewhere for contents of objects.
     pub(crate) objects: Option<ObjectsElsewhere>,
+    /// Buckets that show one of another store.
+    pub(crate) passthrough: PassthroughOptions,
     /// Where the server listens.
     pub(crate) listen: SocketAddr,
     /// The certificate that it shows there; `None` is plain HTTP.
@@ -160,6 +163,7 @@ impl Settings {
             data_dir: typed.data_dir().to_owned(),
             data_dir_needs_no_flag: *typed.origin("data_dir") != Origin::Flag("--data-dir".to_owned()),
             objects: objects(typed)?,
+            passthrough: passthrough::passthrough(typed)?,
             listen: listen(typed)?,
             tls: tls(typed)?,
             agents: agents(typed)?,

@@ -82,6 +82,20 @@ pub enum Error {
         /// The object.
         name: String,
     },
+    /// There is no such bucket.
+    #[error("{location} is a bucket that does not exist")]
+    NoBucket {
+        /// The bucket.
+        location: String,
+    },
+    /// The store does not do that.
+    #[error("{location} refuses the request: {message}")]
+    Rejected {
+        /// The bucket.
+        location: String,
+        /// What it answered.
+        message: String,
+    },
     /// The keys are refused.
     #[error("{location} refuses these keys: {message}")]
     Refused {
@@ -314,18 +328,23 @@ impl Bucket {
     }
 
     pub(crate) fn error(&self, name: &str, error: &object_store::Error) -> Error {
-        let (location, name, message) = (self.location(), name.to_owned(), text(error));
-        match error {
-            object_store::Error::NotFound { .. } => Error::Missing { location, name },
-            object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. } => {
-                Error::Changed { location, name }
-            }
-            object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
-                Error::Refused { location, message }
-            }
-            _ if message.contains(METADATA) => Error::NoKeys { location },
-            _ => Error::Unreachable { location, message },
+        error_of(&self.location(), name, error)
+    }
+}
+
+/// What an error of the library means.
+pub(crate) fn error_of(location: &str, name: &str, error: &object_store::Error) -> Error {
+    let (location, name, message) = (location.to_owned(), name.to_owned(), text(error));
+    match error {
+        object_store::Error::NotFound { .. } => Error::Missing { location, name },
+        object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. } => {
+            Error::Changed { location, name }
         }
+        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
+            Error::Refused { location, message }
+        }
+        _ if message.contains(METADATA) => Error::NoKeys { location },
+        _ => Error::Unreachable { location, message },
     }
 }
 
@@ -345,7 +364,7 @@ impl Drop for Bucket {
 /// Where instances of EC2 have keys, which is asked last.
 const METADATA: &str = "http://169.254.169.254/";
 
-fn builder(address: &Address, retry_timeout: Duration) -> AmazonS3Builder {
+pub(crate) fn builder(address: &Address, retry_timeout: Duration) -> AmazonS3Builder {
     let profile = credentials::of_files(address.profile.as_deref());
     let mut builder = AmazonS3Builder::from_env()
         .with_http_connector(Connector)
@@ -380,9 +399,9 @@ fn builder(address: &Address, retry_timeout: Duration) -> AmazonS3Builder {
     }
 }
 
-fn text(error: &object_store::Error) -> String {
+pub(crate) fn text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
+    let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
         if !text.contains(&cause_text) {

@@ -19,7 +19,7 @@ use crate::encryption::{self, PrivateTransport};
 use crate::guard::{self, Deed, Guard, PolicyCaller};
 use crate::query::Query;
 use crate::ranges::Passed;
-use crate::{Scope, errors, presigned, refusals, signed_headers};
+use crate::{Scope, errors, passthrough, presigned, refusals, signed_headers};
 
 /// Where access keys are looked up, on every request.
 pub trait KeyStore: Send + Sync + 'static {
@@ -152,6 +152,11 @@ impl S3Access for ScopedAccess {
             self.backend.check_bucket(&bucket).await?;
         }
         refusals::check(cx.s3_op().name(), cx.headers(), &query)?;
+        if let Some(bucket) = cx.s3_path().get_bucket_name()
+            && let Some(shown) = self.backend.objects.passthrough(bucket)
+        {
+            passthrough::check(shown, bucket, cx.s3_op().name(), cx.headers(), &query)?;
+        }
         let has_keys = cx.headers().keys().any(|name| name.as_str().contains(encryption::CUSTOMER_HEADERS));
         if has_keys {
             carries_keys(cx.extensions_mut())?;

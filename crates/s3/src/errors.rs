@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use s3s::dto::TimestampFormat;
 use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError, s3_error};
 use shoal_encryption::KeyError;
-use shoal_store::StoreError;
+use shoal_store::{ForeignFault, StoreError};
 
 use crate::attributes;
 
@@ -58,12 +58,25 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
         StoreError::DamagedObject { .. } => return own_code(error, "ObjectDamaged", StatusCode::UNPROCESSABLE_ENTITY),
         // Clients repeat it, and wait longer each time.
         StoreError::Elsewhere(_) => (S3ErrorCode::SlowDown, logged(&error)),
+        StoreError::Foreign(foreign) => (foreign_code(foreign.fault), error.to_string()),
+        StoreError::ObjectGone { .. } => (S3ErrorCode::ServiceUnavailable, error.to_string()),
         StoreError::NotDurable(_) => (S3ErrorCode::ServiceUnavailable, logged(&error)),
         _ => (S3ErrorCode::InternalError, logged(&error)),
     };
     let mut translated = S3Error::with_message(code, message);
     translated.set_source(Box::new(error));
     translated
+}
+
+/// Of buckets that show one elsewhere; clients repeat a request to one that is away.
+fn foreign_code(fault: ForeignFault) -> S3ErrorCode {
+    match fault {
+        ForeignFault::Away => S3ErrorCode::ServiceUnavailable,
+        ForeignFault::Refused | ForeignFault::ReadOnly => S3ErrorCode::AccessDenied,
+        ForeignFault::NoBucket => S3ErrorCode::NoSuchBucket,
+        ForeignFault::Rejected => S3ErrorCode::InvalidRequest,
+        ForeignFault::Unsupported => S3ErrorCode::NotImplemented,
+    }
 }
 
 /// What stands in an object's place: as if there were none, unless it is asked for by its own id.

@@ -29,6 +29,7 @@ mod list;
 mod list_uploads;
 mod multipart;
 mod operations;
+mod passthrough;
 mod percent;
 mod presigned;
 mod query;

@@ -446,12 +446,25 @@ fn output(objects: &Objects, output: &Output) -> Result<(), Error> {
     if let Some(id) = &output.kms_key_id {
         let known = objects.keys().find(id);
         known.map_err(|error| Error::validation(format!("Invalid value at 'outputDataConfig.kmsKeyId': {error}.")))?;
+        if objects.passthrough(&output.s3_output_path.bucket).is_some() {
+            return Err(Error::validation(format!(
+                "Invalid value at 'outputDataConfig.kmsKeyId': the S3 bucket \"{}\" shows one of another store, whose \
+                 objects are under no key of this server; leave it out.",
+                output.s3_output_path.bucket
+            )));
+        }
     }
     bucket(objects, "outputDataConfig.s3OutputPath", &output.s3_output_path)
 }
 
 fn bucket(objects: &Objects, field: &str, uri: &S3Uri) -> Result<(), Error> {
     match objects.bucket(&uri.bucket) {
+        Ok(Some(_)) if objects.passthrough(&uri.bucket).is_some_and(|shown| shown.is_read_only) => {
+            Err(Error::validation(format!(
+                "{field}: the S3 bucket \"{}\" is read-only on this server; choose another",
+                uri.bucket
+            )))
+        }
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Error::validation(format!(
             "{field}: the S3 bucket \"{}\" does not exist; create it first (aws s3 mb s3://{})",

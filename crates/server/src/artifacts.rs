@@ -54,6 +54,11 @@ impl ArtifactError {
         matches!(self, Self::Store { source: StoreError::Key(error), .. } if is_missing(error))
     }
 
+    /// Whether the bucket is elsewhere and does not answer: the same may succeed later.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self, Self::Store { source, .. } if source.is_away())
+    }
+
     /// Whether the disk is full: the same may succeed later.
     pub(crate) fn is_full(&self) -> bool {
         match self {

@@ -6,6 +6,8 @@ use std::{fs::File, sync::Arc, thread, time::Duration};
 use shoal_elsewhere::{Address, Bucket, Condition, Error};
 use shoal_store::{ContentStore, DataDir, ElsewhereOptions, Objects, Outgoing, StoreError};
 
+use crate::passthrough::PassthroughOptions;
+
 /// Where contents of objects are kept, beside the local disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectsElsewhere {
@@ -67,8 +69,15 @@ impl ObjectsElsewhere {
 
 /// The objects of a data directory, with the store elsewhere for their contents. Its calls block,
 /// so a thread of its own makes them.
-pub(crate) fn open_objects(data_dir: &DataDir, elsewhere: Option<ObjectsElsewhere>) -> Result<Objects, StoreError> {
-    let open = || Objects::open_with(data_dir, elsewhere.map(|options| options.open()).transpose()?);
+pub(crate) fn open_objects(
+    data_dir: &DataDir,
+    elsewhere: Option<ObjectsElsewhere>,
+    passthrough: &PassthroughOptions,
+) -> Result<Objects, StoreError> {
+    let open = || {
+        let objects = Objects::open_with(data_dir, elsewhere.map(|options| options.open()).transpose()?)?;
+        passthrough.open(objects)
+    };
     let opened = thread::scope(|scope| scope.spawn(open).join());
     opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -1,12 +1,19 @@
 //! The server's own faults, as clients get them.
 
+use shoal_store::{ForeignFault, StoreError};
 use shoal_wire::{Error, ErrorCode};
 
 use crate::error_chain::describe;
 
-/// A fault of the server's own.
-pub(crate) fn internal(error: &dyn std::error::Error) -> Error {
-    Error::new(ErrorCode::InternalFailure, describe(error))
+/// A fault of the server's own, or of a bucket that shows one of another store.
+pub(crate) fn internal(error: &(dyn std::error::Error + 'static)) -> Error {
+    match error.downcast_ref() {
+        Some(StoreError::Foreign(foreign)) if foreign.fault == ForeignFault::Away => {
+            Error::new(ErrorCode::ServiceUnavailable, foreign.to_string())
+        }
+        Some(StoreError::Foreign(foreign)) => Error::validation(foreign.to_string()),
+        _ => Error::new(ErrorCode::InternalFailure, describe(error)),
+    }
 }
 
 /// Runs what may wait for the disk off the async threads.

@@ -26,9 +26,8 @@ impl NotPrepared {
         };
         let why = format!("{place}: {}", describe(error));
         match store {
-            Some(StoreError::Elsewhere(_) | StoreError::Full(_) | StoreError::Key(KeyError::Unavailable(_))) => {
-                Self::Delayed(why)
-            }
+            Some(error) if error.is_away() => Self::Delayed(why),
+            Some(StoreError::Full(_) | StoreError::Key(KeyError::Unavailable(_))) => Self::Delayed(why),
             _ => Self::Failed(why),
         }
     }

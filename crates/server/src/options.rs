@@ -16,7 +16,7 @@ use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
 use crate::{
-    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, QuotaOptions, Roles,
+    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, PassthroughOptions, QuotaOptions, Roles,
     SsoOptions, TlsOptions,
 };
 
@@ -27,6 +27,8 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// The store elsewhere for contents of objects; `None`: they are in the data directory.
     pub objects: Option<ObjectsElsewhere>,
+    /// Buckets that show one of another store.
+    pub passthrough: PassthroughOptions,
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
     /// The certificate of that port; `None` is plain HTTP.

@@ -57,8 +57,8 @@ impl Storing {
             || if is_stored { Ok(()) } else { artifacts::store(&self.objects, &dir, hosts, &request.output, job) };
         let stored = match store() {
             Err(error) if error.is_full() && !is_last => return no_space(true),
-            // Space may never come, and a command that is asked again may well answer.
-            Err(error) if error.is_without_key() && write != WritePolicy::Always => {
+            // Space may never come, and who is asked again may well answer.
+            Err(error) if (error.is_without_key() || error.is_away()) && write != WritePolicy::Always => {
                 return Ok(Outcome::Delayed { reason: describe(&error), has_written: false });
             }
             // The artifacts of a job that is being stopped may be small.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::clock::now_ms;
 use crate::content_keys;
 use crate::multipart::remove_upload;
 use crate::object_rows::{bucket_id, bucket_row, file_column, from_json, to_json};
+use crate::passthrough::HIDDEN;
 use crate::{Objects, StoreError, Versioning};
 
 /// A bucket.
@@ -25,13 +26,23 @@ impl Objects {
     /// # Errors
     /// [`StoreError::BucketExists`].
     pub fn create_bucket(&self, bucket: &str) -> Result<(), StoreError> {
-        self.index.write(|tx| {
+        let rest = self.index.write(|tx| {
+            let hidden = "SELECT id FROM bucket WHERE name = ? AND passthrough = ?";
+            let hidden: Option<i64> = tx.query_row(hidden, params![bucket, HIDDEN], |row| row.get(0)).optional()?;
+            let rest = hidden.map(|id| remove(tx, id)).transpose()?;
             let insert = "INSERT INTO bucket (name, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING";
             if tx.execute(insert, params![bucket, now_ms()])? == 0 {
                 return Err(StoreError::BucketExists(bucket.to_owned()));
             }
-            Ok(())
-        })
+            Ok(rest)
+        })?;
+        rest.into_iter().for_each(|rest| self.clear_uploads(rest));
+        Ok(())
+    }
+
+    fn clear_uploads(&self, Uploads { ids, files }: Uploads) {
+        self.remove_files(files);
+        ids.iter().for_each(|upload| self.remove_files(self.places.end(upload)));
     }
 
     /// Tags of a bucket; none, if there are none.
@@ -148,21 +159,19 @@ impl Objects {
     /// # Errors
     /// [`StoreError::NoSuchBucket`], [`StoreError::BucketNotEmpty`].
     pub fn delete_bucket(&self, bucket: &str) -> Result<(), StoreError> {
-        let (uploads, parts) = self.index.write(|tx| {
+        if let Some(shown) = self.passthrough(bucket) {
+            return Err(shown.has_none(bucket, "it is removed by taking [bucket.NAME] out of shoal.toml"));
+        }
+        let rest = self.index.write(|tx| {
             let id = bucket_id(tx, bucket)?;
             let any = "SELECT EXISTS (SELECT 1 FROM object WHERE bucket = ?1) OR EXISTS (SELECT 1 FROM version WHERE \
                        bucket = ?1)";
             if tx.query_row(any, [id], |row| row.get(0))? {
                 return Err(StoreError::BucketNotEmpty(bucket.to_owned()));
             }
-            let uploads = file_column(tx, "SELECT id FROM upload WHERE bucket = ?", [id])?;
-            let parts = uploads.iter().map(|upload| remove_upload(tx, upload)).collect::<Result<Vec<_>, _>>()?;
-            content_keys::forget_bucket(tx, id)?;
-            tx.execute("DELETE FROM bucket WHERE id = ?", [id])?;
-            Ok((uploads, parts))
+            remove(tx, id)
         })?;
-        self.remove_files(parts.into_iter().flatten().map(|part| part.holder));
-        uploads.iter().for_each(|upload| self.remove_files(self.places.end(upload)));
+        self.clear_uploads(rest);
         Ok(())
     }
 
@@ -180,11 +189,26 @@ impl Objects {
     /// The storage's.
     pub fn buckets(&self) -> Result<Vec<BucketMeta>, StoreError> {
         self.index.read(|connection| {
-            let mut select = connection.prepare_cached("SELECT name, created_ms FROM bucket ORDER BY name")?;
+            let mut select = connection.prepare_cached("SELECT name, created_ms FROM bucket WHERE passthrough < 2 ORDER BY name")?;
             let buckets = select.query_map([], |row| Ok(BucketMeta { name: row.get(0)?, created_ms: row.get(1)? }))?;
             Ok(buckets.collect::<rusqlite::Result<_>>()?)
         })
     }
+}
+
+/// Unfinished uploads of a bucket that is removed, and the files of their parts.
+struct Uploads {
+    ids: Vec<String>,
+    files: Vec<String>,
+}
+
+/// Removes the row of a bucket without objects, and all that belongs to it.
+fn remove(tx: &Connection, bucket: i64) -> Result<Uploads, StoreError> {
+    let ids = file_column(tx, "SELECT id FROM upload WHERE bucket = ?", [bucket])?;
+    let parts = ids.iter().map(|upload| remove_upload(tx, upload)).collect::<Result<Vec<_>, _>>()?;
+    content_keys::forget_bucket(tx, bucket)?;
+    tx.execute("DELETE FROM bucket WHERE id = ?", [bucket])?;
+    Ok(Uploads { ids, files: parts.into_iter().flatten().map(|part| part.holder).collect() })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
+use std::path::Path;
 
 use crate::block_sums;
 use crate::chosen_parts::{Placed, placed, runs};
@@ -15,6 +16,7 @@ use crate::multipart::{remove_upload, upload_row};
 use crate::object_rows::put_row;
 use crate::object_writer::{Written, file_path};
 use crate::part_places::{Closed, punch};
+use crate::passthrough::{self, Passthrough};
 use crate::unsynced;
 use crate::{Attributes, ObjectMeta, Objects, PartMeta, PutCondition, StoreError, Version, uploaded_etag};
 
@@ -61,7 +63,11 @@ impl Objects {
             id: whole.id().to_owned(),
             attributes: Attributes { checksums: checksums.clone(), parts: runs(&parts), ..meta.attributes },
             version: Version::default(),
+            passthrough: None,
         };
+        if let Some(shown) = self.passthrough(&meta.bucket) {
+            return self.complete_foreign(shown, (upload, &meta.bucket), whole, &object, condition);
+        }
         let row = self.index.write(|tx| {
             // Another call may have completed or aborted it while the parts were joined.
             upload_row(tx, upload)?;
@@ -87,6 +93,23 @@ impl Objects {
         self.remove_files(files.into_iter().filter(|file| *file != object.id));
         self.committed(&object);
         Ok(object)
+    }
+
+    /// Sends the object to be to the bucket elsewhere that its own one shows.
+    fn complete_foreign(
+        &self,
+        shown: &Passthrough,
+        (upload, bucket): (&str, &str),
+        whole: Whole,
+        object: &ObjectMeta,
+        condition: &PutCondition,
+    ) -> Result<ObjectMeta, StoreError> {
+        let content = passthrough::Whole { file: whole.path(), size: object.size, attributes: &object.attributes };
+        let sent = self.send_foreign(shown, (bucket, &object.key), &content, condition)?;
+        let removed = self.index.write(|tx| remove_upload(tx, upload))?;
+        drop(whole);
+        self.remove_files(removed.into_iter().map(|part| part.holder).chain(self.places.end(upload)));
+        Ok(sent)
     }
 
     /// The object's blocks are its parts' blocks. Parts of earlier versions have no sums: then the
@@ -162,6 +185,13 @@ impl Whole {
         }
     }
 
+    fn path(&self) -> &Path {
+        match self {
+            Self::Joined(written, _) => written.path(),
+            Self::InPlace(file) => file.path(),
+        }
+    }
+
     fn content(&self) -> Option<&[u8]> {
         match self {
             Self::Joined(_, content) => content.as_deref(),
@@ -200,7 +230,6 @@ fn best(closed: Vec<Closed>, stored: &[PartMeta], parts: &[Placed<'_>]) -> Optio
 mod tests {
     use std::fs::{self, Metadata};
     use std::os::unix::fs::MetadataExt;
-    use std::path::Path;
 
     use super::*;
     use crate::{DataDir, deletions::entries, verify};

@@ -42,6 +42,9 @@ impl From<Option<BucketEncryption>> for Encryption {
     }
 }
 
+/// Why an object elsewhere is under no key of the owner.
+const NO_KEYS: &str = "its contents are encrypted as that store is set up, and not under a key of this server (SSE-KMS)";
+
 /// The rule of a bucket that is removed.
 pub(crate) fn forget_bucket(connection: &Connection, bucket: i64) -> Result<(), StoreError> {
     connection.execute("DELETE FROM bucket_encryption WHERE bucket = ?", [bucket])?;
@@ -99,6 +102,7 @@ impl Objects {
     /// The storage's. A bucket that is not there has no default: the commit fails.
     pub fn encryption_for(&self, bucket: &str, kms: Option<&str>) -> Result<Encryption, StoreError> {
         match kms {
+            Some(_) if let Some(shown) = self.passthrough(bucket) => Err(shown.has_none(bucket, NO_KEYS)),
             Some(name) => Ok(Encryption::Kms(BucketEncryption { kms: name.to_owned(), bucket_key: false })),
             None => match self.bucket_encryption(bucket) {
                 Err(StoreError::NoSuchBucket(_)) => Ok(Encryption::None),

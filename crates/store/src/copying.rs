@@ -15,7 +15,8 @@ struct Linked {
 }
 
 impl Objects {
-    /// Makes another object of the same content (and ETag, and key) without copying bytes.
+    /// Makes another object of the same content (and ETag, and key) without copying bytes,
+    /// unless one of them is in a bucket elsewhere.
     ///
     /// # Errors
     /// As [`Objects::commit`]; [`StoreError::NoSuchKey`] if the source has gone meanwhile;
@@ -28,6 +29,9 @@ impl Objects {
         attributes: &Attributes,
         condition: &PutCondition,
     ) -> Result<ObjectMeta, StoreError> {
+        if source.1.passthrough.is_some() || self.passthrough(bucket).is_some() {
+            return self.copy_content(source.1, (bucket, key), attributes, condition);
+        }
         let linked = self.link(source)?;
         self.commit_copy(linked, source.1, (bucket, key), attributes, condition)
     }

@@ -11,7 +11,7 @@ use crate::clock::now_ms;
 use crate::error::io_at;
 use crate::object_rows::{BucketRow, bucket_row, file_column};
 use crate::version_rows::{Row, by_id, current, make_way, put_marker, remove_row};
-use crate::{Objects, StoreError, Version, Versioning, object_writer};
+use crate::{ObjectMeta, Objects, StoreError, Version, Versioning, object_writer};
 
 /// What must hold for an object to be deleted; all of what is given. Without anything given, an
 /// absent object counts as deleted.
@@ -29,9 +29,17 @@ pub struct DeleteCondition {
 
 impl DeleteCondition {
     fn holds(&self, present: Option<&Row>) -> bool {
-        let Some(Row { etag, size, modified_ms, .. }) = present else { return *self == Self::default() };
+        self.is_met(present.map(|row| (row.etag.as_str(), row.size, row.modified_ms)))
+    }
+
+    pub(crate) fn holds_of(&self, present: Option<&ObjectMeta>) -> bool {
+        self.is_met(present.map(|meta| (meta.etag.as_str(), meta.size, meta.modified_ms)))
+    }
+
+    fn is_met(&self, present: Option<(&str, u64, u64)>) -> bool {
+        let Some((etag, size, modified_ms)) = present else { return *self == Self::default() };
         self.etag.as_ref().is_none_or(|wanted| wanted == etag)
-            && self.size.is_none_or(|wanted| wanted == *size)
+            && self.size.is_none_or(|wanted| wanted == size)
             && self.modified_s.is_none_or(|wanted| wanted == modified_ms / 1000)
     }
 }
@@ -108,6 +116,12 @@ impl Objects {
         version: Option<&str>,
         condition: &DeleteCondition,
     ) -> Result<Deletion, StoreError> {
+        if let Some(shown) = self.passthrough(bucket) {
+            return match version {
+                None | Some("null") => self.delete_foreign(shown, (bucket, key), condition),
+                Some(id) => Err(StoreError::NoSuchVersion { key: key.to_owned(), version: id.to_owned() }),
+            };
+        }
         let now = now_ms();
         let (deletion, removed) = self.index.write(|tx| {
             let bucket = bucket_row(tx, bucket)?;

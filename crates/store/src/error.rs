@@ -53,6 +53,9 @@ pub enum StoreError {
     /// The store elsewhere cannot be used as it is.
     #[error("{0}")]
     BadElsewhere(String),
+    /// Of a bucket that shows one elsewhere as it is.
+    #[error(transparent)]
+    Foreign(#[from] ForeignError),
     /// Contents are in a store elsewhere alone.
     #[error(
         "the contents of {objects} objects ({bytes} bytes) are in a store elsewhere alone: start the server with the \
@@ -192,7 +195,39 @@ pub enum StoreError {
     },
 }
 
+/// What is wrong with a bucket elsewhere, or with a request for what it shows.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct ForeignError {
+    /// What a caller does about it.
+    pub fault: ForeignFault,
+    /// For people: what is wrong, where, and what to do.
+    pub text: String,
+}
+
+/// Kinds of [`ForeignError`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForeignFault {
+    /// It does not answer; the same may succeed later.
+    Away,
+    /// It refuses this server's keys.
+    Refused,
+    /// It does not exist.
+    NoBucket,
+    /// It does not do what it was asked for.
+    Rejected,
+    /// This server's owner has it read only.
+    ReadOnly,
+    /// This server does not do that for such a bucket.
+    Unsupported,
+}
+
 impl StoreError {
+    /// Whether a store elsewhere does not answer: the same may succeed later.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Elsewhere(_) | Self::Foreign(ForeignError { fault: ForeignFault::Away, .. }))
+    }
+
     /// The error for clients: without paths of the server's machine, which its own log has.
     #[must_use]
     pub fn without_paths(&self) -> String {

@@ -98,6 +98,10 @@ impl Objects {
                 self.decrypt_to(meta, &target, is_cancelled)?;
                 continue;
             }
+            if let Some(shown) = self.passthrough_of(meta)? {
+                self.with_copy(shown, meta, |copy| link_or_copy(copy, &target))?;
+                continue;
+            }
             if holds && self.hold(&draft.path, meta)? {
                 continue;
             }

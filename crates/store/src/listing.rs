@@ -57,6 +57,9 @@ impl Objects {
         max: usize,
     ) -> Result<Listing, StoreError> {
         let delimiter = delimiter.filter(|delimiter| !delimiter.is_empty());
+        if let Some(shown) = self.passthrough(bucket) {
+            return self.foreign_list(shown, bucket, (prefix, start_after), delimiter, max);
+        }
         let Some(mut from) = first_candidate(prefix, start_after, delimiter) else { return Ok(Listing::default()) };
         self.index.read(|connection| {
             let bucket = bucket_row(connection, bucket)?;

@@ -110,6 +110,9 @@ impl Objects {
         attributes: &Attributes,
         checksum: Option<&UploadChecksum>,
     ) -> Result<String, StoreError> {
+        if let Some(shown) = self.passthrough(bucket) {
+            shown.may_take(bucket, attributes)?;
+        }
         let now = now_ms();
         // Ids of one key come in the order of time, which is S3's order of listing.
         let upload = format!("{now:012x}{}", random_hex::<10>()?);

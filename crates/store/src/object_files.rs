@@ -28,6 +28,9 @@ impl Objects {
 
     /// The same of any object: of an encrypted one it has the ciphertext.
     pub(crate) fn open_stored(&self, meta: &ObjectMeta) -> Result<File, StoreError> {
+        if let Some(shown) = self.passthrough_of(meta)? {
+            return self.open_copy(shown, meta);
+        }
         let sums = self.sums(meta)?;
         let open = || {
             let file = self.open_here(meta, sums.as_deref())?;

@@ -1,6 +1,7 @@
 //! What is known of an object: what the store says of it, and what its writer does.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use shoal_encryption::Envelope;
@@ -25,6 +26,8 @@ pub struct ObjectMeta {
     pub attributes: Attributes,
     /// Which version of its key it is.
     pub version: Version,
+    /// The bucket, if that shows one elsewhere as it is.
+    pub passthrough: Option<Arc<str>>,
 }
 
 /// What a writer says about an object. Kept and given back, never interpreted.

@@ -11,6 +11,7 @@ use crate::block_sums::{Block, block_at, is_block, read_block};
 use crate::content_seals::Opener;
 use crate::elsewhere::{Elsewhere, Remote};
 use crate::error::io_at;
+use crate::passthrough::ForeignReader;
 use crate::integrity::{PIECE_BYTES, block_text, bytes_text, parts_of};
 use crate::{ObjectMeta, Objects, StoreError};
 
@@ -32,6 +33,7 @@ pub struct ObjectReader {
 enum Source {
     Here(File),
     Elsewhere(Remote),
+    Foreign(ForeignReader),
 }
 
 impl ObjectReader {
@@ -54,6 +56,7 @@ impl ObjectReader {
     pub fn read(&self, at: u64, end: u64) -> Result<Vec<u8>, StoreError> {
         let unread = |source| StoreError::Io { what: "read", path: "objects".into(), source };
         let sums = match (&self.source, &self.sums) {
+            (Source::Foreign(foreign), _) => return foreign.read(&self.meta, at, end),
             (Source::Here(file), None) if self.opener.is_none() => {
                 let length = usize::try_from(end - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
                 let mut piece = vec![0; length];
@@ -68,6 +71,7 @@ impl ObjectReader {
         };
         let mut bytes = match &self.source {
             Source::Elsewhere(remote) => self.read_remote(remote, block, sums)?,
+            Source::Foreign(foreign) => return foreign.read(&self.meta, at, end),
             // It was compared whole.
             Source::Here(file) if self.sums.is_none() => {
                 let mut bytes = vec![0; place(block.end - block.start)];
@@ -183,6 +187,10 @@ impl Objects {
     /// I/O; [`io::ErrorKind::NotFound`] when the object was replaced or deleted since `meta` was
     /// read; [`StoreError::DamagedObject`]; [`StoreError::Elsewhere`]; [`StoreError::Key`].
     pub fn open_reader(&self, meta: &ObjectMeta, customer: Option<&CustomerKey>) -> Result<ObjectReader, StoreError> {
+        if let Some(shown) = self.passthrough_of(meta)? {
+            let source = Source::Foreign(ForeignReader::of(shown));
+            return Ok(ObjectReader { meta: meta.clone(), source, sums: None, opener: None, elsewhere: None });
+        }
         let (sums, opener) = (self.sums(meta)?, self.opener(meta, customer)?);
         let source = match sums {
             // It is compared whole, once.

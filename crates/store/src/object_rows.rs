@@ -18,7 +18,7 @@ pub(crate) struct BucketRow {
 
 pub(crate) fn bucket_row(connection: &Connection, bucket: &str) -> Result<BucketRow, StoreError> {
     let row = connection
-        .prepare_cached("SELECT id, versioning FROM bucket WHERE name = ?")?
+        .prepare_cached("SELECT id, versioning FROM bucket WHERE name = ? AND passthrough < 2")?
         .query_row([bucket], |row| Ok(BucketRow { id: row.get(0)?, versioning: Versioning::of(row.get(1)?) }))
         .optional()?;
     row.ok_or_else(|| StoreError::NoSuchBucket(bucket.to_owned()))
@@ -50,6 +50,7 @@ pub(crate) fn object_of(row: &Row<'_>) -> Result<ObjectMeta, StoreError> {
         modified_ms: row.get(4)?,
         attributes: from_json(row.get_ref(5)?.as_str().map_err(rusqlite::Error::from)?)?,
         version: Version::default(),
+        passthrough: None,
     })
 }
 

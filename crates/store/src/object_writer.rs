@@ -330,7 +330,7 @@ impl Written {
         Self { id, home, size: 0, md5: [0; 16], sums: Vec::new(), sealed: None, kept: false }
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         match &self.home {
             Home::Own(path) => path,
             Home::Slot(slot) => slot.path(),

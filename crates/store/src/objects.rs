@@ -16,6 +16,7 @@ use crate::integrity::Verified;
 use crate::object_rows::{VERSIONED_COLUMNS, bucket_row, from_json, put_row, to_json, versioned_object_of};
 use crate::object_writer::{self, ObjectWriter};
 use crate::part_places::{self, Places};
+use crate::passthrough::{self, PassthroughBuckets};
 use crate::reserve::Reserve;
 use crate::sqlite::{Database, Schema};
 use crate::unsynced::{self, Unsynced};
@@ -70,6 +71,9 @@ pub(crate) const SCHEMA: Schema = Schema {
     CREATE TABLE content_seals (file TEXT PRIMARY KEY, seals BLOB NOT NULL) WITHOUT ROWID;
     CREATE TABLE bucket_encryption (bucket INTEGER PRIMARY KEY, rule TEXT NOT NULL);
     ",
+        "
+    ALTER TABLE bucket ADD COLUMN passthrough INTEGER NOT NULL DEFAULT 0;
+    ",
     ],
     gives_back_space: false,
 };
@@ -85,6 +89,7 @@ pub struct Objects {
     pub(crate) reserve: Reserve,
     /// The owner's keys.
     pub(crate) keys: Arc<KeyRing>,
+    pub(crate) passthrough: PassthroughBuckets,
     movers: Option<Movers>,
 }
 
@@ -109,8 +114,8 @@ impl Objects {
         let reserve = Reserve::beside(&path);
         reserve.with_room(|| unsynced::restore(&files, &index))?;
         let (unsynced, places) = (Unsynced::new(&files, &index), Places::new(&files));
-        let (verified, keys) = (Verified::new(), Arc::default());
-        let mut objects = Self { unsynced, verified, places, reserve, keys, files, index, movers: None };
+        let (verified, keys, passthrough) = (Verified::new(), Arc::default(), PassthroughBuckets::default());
+        let mut objects = Self { unsynced, verified, places, reserve, keys, files, index, passthrough, movers: None };
         objects.sweep()?;
         part_places::clear_rest(&objects.files, &objects.index)?;
         match elsewhere {
@@ -175,7 +180,8 @@ impl Objects {
     /// readable for those who have it open.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchBucket`], [`StoreError::PreconditionFailed`]; then the file is removed.
+    /// [`StoreError::NoSuchBucket`], [`StoreError::PreconditionFailed`], [`StoreError::Foreign`]; then the file is
+    /// removed.
     pub fn commit(
         &self,
         writer: ObjectWriter,
@@ -186,6 +192,11 @@ impl Objects {
     ) -> Result<ObjectMeta, StoreError> {
         let (written, content) = writer.finish()?;
         debug_assert!(written.place().is_none(), "a part is no object");
+        if let Some(shown) = self.passthrough(bucket) {
+            let attributes = Attributes { encryption: written.envelope().cloned(), ..attributes.clone() };
+            let whole = passthrough::Whole { file: written.path(), size: written.size(), attributes: &attributes };
+            return self.send_foreign(shown, (bucket, key), &whole, condition);
+        }
         let mut meta = ObjectMeta {
             key: key.to_owned(),
             size: written.size(),
@@ -194,6 +205,7 @@ impl Objects {
             id: written.id().to_owned(),
             attributes: Attributes { encryption: written.envelope().cloned(), ..attributes.clone() },
             version: Version::default(),
+            passthrough: None,
         };
         let row = self.index.write(|tx| {
             unsynced::keep(tx, &meta.id, content.as_deref())?;
@@ -234,6 +246,9 @@ impl Objects {
     /// # Errors
     /// [`StoreError::NoSuchBucket`].
     pub fn get(&self, bucket: &str, key: &str) -> Result<Option<ObjectMeta>, StoreError> {
+        if let Some(shown) = self.passthrough(bucket) {
+            return self.foreign_object(shown, bucket, key);
+        }
         self.index.read(|connection| {
             let bucket = bucket_row(connection, bucket)?;
             let mut select = connection

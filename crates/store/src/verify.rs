@@ -225,6 +225,7 @@ impl<'a> Check<'a> {
         let rows = select.query_map([], |row| {
             let (bucket, key, number): (String, String, u32) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let meta = ObjectMeta {
+                passthrough: None,
                 id: row.get(4)?,
                 size: row.get(5)?,
                 etag: row.get(6)?,

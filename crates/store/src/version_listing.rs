@@ -64,6 +64,14 @@ impl Objects {
     /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`], [`StoreError::NoSuchVersion`],
     /// [`StoreError::DeleteMarker`].
     pub fn version(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<ObjectMeta, StoreError> {
+        if let Some(shown) = self.passthrough(bucket) {
+            let no_key = || StoreError::NoSuchKey { bucket: bucket.to_owned(), key: key.to_owned() };
+            let found = self.foreign_object(shown, bucket, key)?.ok_or_else(no_key)?;
+            return match version {
+                None | Some("null") => Ok(found),
+                Some(id) => Err(StoreError::NoSuchVersion { key: key.to_owned(), version: id.to_owned() }),
+            };
+        }
         self.index.read(|connection| {
             let row = bucket_row(connection, bucket)?;
             // One look where there are no versions.

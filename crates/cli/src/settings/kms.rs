@@ -13,7 +13,7 @@ use super::Typed;
 use crate::exit::UsageError;
 
 pub(super) fn kms(typed: &Typed) -> Result<BTreeMap<String, KeySource>> {
-    let Some((origin, tables)) = typed.kms() else { return Ok(BTreeMap::new()) };
+    let Some((origin, tables)) = typed.named("kms") else { return Ok(BTreeMap::new()) };
     let of_key = |(name, table): (&String, &toml::Table)| {
         Ok((name.clone(), key(name, table, &format!("[kms.{name:?}] ({origin})"), typed.data_dir())?))
     };

@@ -13,7 +13,7 @@ const OF_USERS: [&str; 4] = ["stored", "logs", "requests_per_s", "max_priority"]
 
 pub(super) fn quotas(typed: &Typed) -> Result<QuotaOptions> {
     let mut options = QuotaOptions { half_life_s: half_life_s(typed)?, ..QuotaOptions::default() };
-    let Some((origin, tables)) = typed.quotas() else { return Ok(options) };
+    let Some((origin, tables)) = typed.named("quota") else { return Ok(options) };
     for (name, table) in tables {
         let place = format!("[quota.{name:?}] ({origin})");
         if name == "default" {

@@ -9,7 +9,7 @@ use crate::exit::UsageError;
 
 pub(super) fn roles(typed: &Typed) -> Result<Roles> {
     let mut roles = Roles::default();
-    let Some((origin, tables)) = typed.roles() else { return Ok(roles) };
+    let Some((origin, tables)) = typed.named("role") else { return Ok(roles) };
     for (name, table) in tables {
         let place = format!("[role.{name}] ({origin})");
         let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+=,.@_-".contains(&byte);

@@ -48,7 +48,7 @@ impl Scheduler {
 
 /// In the order of their names.
 pub(super) fn targets(typed: &Typed) -> Result<Vec<Target>> {
-    let Some((origin, tables)) = typed.targets() else { return Ok(Vec::new()) };
+    let Some((origin, tables)) = typed.named("target") else { return Ok(Vec::new()) };
     if typed.value("agents_listen") == "none" {
         return Err(UsageError(format!(
             "[target] ({origin}) is of no use without agents_listen: agents of compute targets connect there. Set it to \

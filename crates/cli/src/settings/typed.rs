@@ -19,15 +19,21 @@ pub(crate) struct Typed {
     values: Vec<(&'static str, String, Origin)>,
     /// What `shoal.toml` lists as `[[node]]`.
     nodes: Option<(Origin, Vec<toml::Table>)>,
-    /// What it lists as `[target.NAME]`.
-    targets: Option<(Origin, BTreeMap<String, toml::Table>)>,
-    /// What it lists as `[quota.NAME]`.
-    quotas: Option<(Origin, BTreeMap<String, toml::Table>)>,
-    /// What it lists as `[role.NAME]`.
-    roles: Option<(Origin, BTreeMap<String, toml::Table>)>,
-    /// What it lists as `[kms.NAME]`.
-    kms: Option<(Origin, BTreeMap<String, toml::Table>)>,
+    /// What it lists by name, as [`NAMED`] has it.
+    named: BTreeMap<&'static str, (Origin, Named)>,
 }
+
+/// Tables by name.
+type Named = BTreeMap<String, toml::Table>;
+
+/// What `shoal.toml` lists as `[target.NAME]` and so on, and what that is, for messages.
+const NAMED: [(&str, &str); 5] = [
+    ("target", "compute targets"),
+    ("quota", "quotas"),
+    ("role", "roles"),
+    ("kms", "keys for encryption"),
+    ("bucket", "buckets of other stores"),
+];
 
 /// Where a value was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +70,7 @@ impl Typed {
         variable: &dyn Fn(&str) -> Option<String>,
         read: &dyn Fn(&Path) -> io::Result<Option<String>>,
     ) -> Result<Self> {
-        let mut typed = Self { values: Vec::new(), nodes: None, targets: None, quotas: None, roles: None, kms: None };
+        let mut typed = Self { values: Vec::new(), nodes: None, named: BTreeMap::new() };
         let mut file = (PathBuf::new(), toml::Table::new());
         for setting in SETTINGS {
             let name = setting.name;
@@ -86,10 +92,7 @@ impl Typed {
                 file = (read.path, read.settings);
                 let origin = Origin::File(file.0.clone());
                 typed.nodes = read.nodes.map(|nodes| (origin.clone(), nodes));
-                typed.targets = read.targets.map(|targets| (origin.clone(), targets));
-                typed.quotas = read.quotas.map(|quotas| (origin.clone(), quotas));
-                typed.roles = read.roles.map(|roles| (origin.clone(), roles));
-                typed.kms = read.kms.map(|keys| (origin, keys));
+                typed.named = read.named.into_iter().map(|(name, it)| (name, (origin.clone(), it))).collect();
             }
         }
         Ok(typed)
@@ -123,24 +126,9 @@ impl Typed {
         self.nodes.as_ref().map(|(origin, tables)| (origin, &tables[..]))
     }
 
-    /// The tables of the compute targets that `shoal.toml` lists, by name, and where that is.
-    pub(crate) fn targets(&self) -> Option<(&Origin, &BTreeMap<String, toml::Table>)> {
-        self.targets.as_ref().map(|(origin, tables)| (origin, tables))
-    }
-
-    /// The tables of the quotas that `shoal.toml` lists, by name, and where that is.
-    pub(crate) fn quotas(&self) -> Option<(&Origin, &BTreeMap<String, toml::Table>)> {
-        self.quotas.as_ref().map(|(origin, tables)| (origin, tables))
-    }
-
-    /// The tables of the roles that `shoal.toml` lists, by name, and where that is.
-    pub(crate) fn roles(&self) -> Option<(&Origin, &BTreeMap<String, toml::Table>)> {
-        self.roles.as_ref().map(|(origin, tables)| (origin, tables))
-    }
-
-    /// The tables of the owner's keys that `shoal.toml` lists, by name, and where that is.
-    pub(crate) fn kms(&self) -> Option<(&Origin, &BTreeMap<String, toml::Table>)> {
-        self.kms.as_ref().map(|(origin, tables)| (origin, tables))
+    /// The tables that `shoal.toml` lists as `[kind.NAME]`, by name, and where that is.
+    pub(crate) fn named(&self, kind: &str) -> Option<(&Origin, &Named)> {
+        self.named.get(kind).map(|(origin, tables)| (origin, tables))
     }
 
     /// Where it was typed.
@@ -204,17 +192,12 @@ fn named(table: &mut toml::Table, name: &str, what: &str, path: &Path) -> Result
     Ok(Some(tables.collect::<Result<_>>()?))
 }
 
-type Named = BTreeMap<String, toml::Table>;
-
 /// `shoal.toml`.
 struct File {
     path: PathBuf,
     settings: toml::Table,
     nodes: Option<Vec<toml::Table>>,
-    targets: Option<Named>,
-    quotas: Option<Named>,
-    roles: Option<Named>,
-    kms: Option<Named>,
+    named: BTreeMap<&'static str, Named>,
 }
 
 fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>) -> Result<File> {
@@ -223,10 +206,10 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
     let mut table: toml::Table =
         toml::from_str(&text).map_err(|error| UsageError(format!("{} is not TOML: {error}", path.display())))?;
     let nodes = nodes(&mut table, &path)?;
-    let targets = named(&mut table, "target", "compute targets", &path)?;
-    let quotas = named(&mut table, "quota", "quotas", &path)?;
-    let roles = named(&mut table, "role", "roles", &path)?;
-    let kms = named(&mut table, "kms", "keys for encryption", &path)?;
+    let mut by_name = BTreeMap::new();
+    for (name, what) in NAMED {
+        by_name.extend(named(&mut table, name, what, &path)?.map(|tables| (name, tables)));
+    }
     lists::as_text(&mut table);
     let settings = flat(table);
     let may_be_there = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "data_dir");
@@ -239,7 +222,7 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
         ))
         .into());
     }
-    Ok(File { path, settings, nodes, targets, quotas, roles, kms })
+    Ok(File { path, settings, nodes, named: by_name })
 }
 
 #[cfg(test)]

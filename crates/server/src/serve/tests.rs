@@ -39,6 +39,7 @@ impl Images for HostAlone {
 fn options(data_dir: &Path) -> Options {
     Options {
         objects: None,
+        passthrough: crate::PassthroughOptions::default(),
         jobs_days: None,
         audit_days: None,
         quotas: crate::QuotaOptions::default(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Local files that the store elsewhere has, too.
 #[derive(Debug, Default)]
-pub(super) struct Cache {
+pub(crate) struct Cache {
     bytes: u64,
     uses: u64,
     /// Size, and the number of the last use.
@@ -17,12 +17,12 @@ pub(super) struct Cache {
 
 impl Cache {
     /// Bytes of the files that may go.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// A file is here and elsewhere; it counts as used now.
-    pub(super) fn add(&mut self, id: u128, size: u64) {
+    pub(crate) fn add(&mut self, id: u128, size: u64) {
         self.remove(id);
         self.bytes += size;
         self.by_id.insert(id, (size, self.uses));
@@ -31,14 +31,14 @@ impl Cache {
     }
 
     /// A file is used.
-    pub(super) fn touch(&mut self, id: u128) {
+    pub(crate) fn touch(&mut self, id: u128) {
         if let Some((size, _)) = self.by_id.get(&id) {
             self.add(id, *size);
         }
     }
 
     /// A file is not here any more.
-    pub(super) fn remove(&mut self, id: u128) {
+    pub(crate) fn remove(&mut self, id: u128) {
         if let Some((size, used)) = self.by_id.remove(&id) {
             self.bytes -= size;
             self.by_use.remove(&used);
@@ -46,12 +46,12 @@ impl Cache {
     }
 
     /// The file must stay, and the store's copy of it, until [`Cache::unpin`].
-    pub(super) fn pin(&mut self, id: u128) {
+    pub(crate) fn pin(&mut self, id: u128) {
         *self.pins.entry(id).or_default() += 1;
     }
 
     /// Ends one [`Cache::pin`].
-    pub(super) fn unpin(&mut self, id: u128) {
+    pub(crate) fn unpin(&mut self, id: u128) {
         if let Some(pins) = self.pins.get_mut(&id) {
             *pins -= 1;
             if *pins == 0 {
@@ -61,13 +61,13 @@ impl Cache {
     }
 
     /// Whether there is a reader that needs it.
-    pub(super) fn is_pinned(&self, id: u128) -> bool {
+    pub(crate) fn is_pinned(&self, id: u128) -> bool {
         self.pins.contains_key(&id)
     }
 
     /// Takes out the least recently used files until `most` bytes or less are left, or until only
     /// pinned ones are.
-    pub(super) fn shrink(&mut self, most: u64) -> Vec<u128> {
+    pub(crate) fn shrink(&mut self, most: u64) -> Vec<u128> {
         let mut victims = Vec::new();
         let mut left = self.bytes;
         for id in self.by_use.values().copied().filter(|id| !self.pins.contains_key(id)) {

@@ -30,7 +30,7 @@ pub use held::ContentAddress;
 pub(crate) use held::FOLDER as HELD;
 pub(crate) use reading::{Pin, Remote};
 
-use cache::Cache;
+pub(crate) use cache::Cache;
 use rows::Row;
 
 use crate::error::io_at;

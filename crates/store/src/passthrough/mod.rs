@@ -1,0 +1,166 @@
+//! Buckets that show one elsewhere as it is: its objects are others', so nothing of them is in the
+//! index. The index has the bucket itself, with what is this server's of it: its policy, its tags
+//! and the parts of unfinished uploads. Every other question goes to the store elsewhere, each time.
+
+mod contents;
+mod foreign;
+#[cfg(test)]
+mod tests;
+mod writing;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Condvar, Mutex};
+
+use rusqlite::{OptionalExtension, params};
+use sha2::{Digest, Sha256};
+
+pub use foreign::{ForeignBucket, NewForeign};
+
+use crate::clock::now_ms;
+use crate::data_dir::hex;
+use crate::elsewhere::Cache;
+use crate::error::{ForeignError, ForeignFault};
+use crate::listing::common_prefix;
+use crate::{Listing, ObjectMeta, Objects, StoreError};
+pub(crate) use contents::ForeignReader;
+pub(crate) use writing::Whole;
+
+/// A bucket that shows one elsewhere.
+#[derive(Debug, Clone)]
+pub struct Passthrough {
+    /// That bucket.
+    pub bucket: Arc<dyn ForeignBucket>,
+    /// Nothing is written to it.
+    pub is_read_only: bool,
+}
+
+/// All of them, by name, and what is on the disk of their contents.
+#[derive(Debug, Default)]
+pub(crate) struct PassthroughBuckets {
+    buckets: BTreeMap<String, Passthrough>,
+    cache_bytes: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    cache: Cache,
+    /// Contents that a thread brings here.
+    fetching: HashSet<u128>,
+}
+
+/// `bucket.passthrough`: an own bucket, a shown one, and one that the settings do not name now.
+const OWN: u8 = 0;
+const SHOWN: u8 = 1;
+pub(crate) const HIDDEN: u8 = 2;
+
+impl Objects {
+    /// With buckets that show others. Copies of contents that jobs read take `cache_bytes` on the
+    /// disk. A bucket that was shown before and is not given now is hidden; it has its policy and
+    /// its tags when it is given again.
+    ///
+    /// # Errors
+    /// [`StoreError::BucketExists`]: this server has a bucket of its own of that name.
+    pub fn with_passthrough(
+        mut self,
+        buckets: BTreeMap<String, Passthrough>,
+        cache_bytes: u64,
+    ) -> Result<Self, StoreError> {
+        self.index.write(|tx| {
+            tx.execute("UPDATE bucket SET passthrough = ? WHERE passthrough = ?", params![HIDDEN, SHOWN])?;
+            for name in buckets.keys() {
+                let kind = "SELECT passthrough FROM bucket WHERE name = ?";
+                match tx.query_row(kind, [name], |row| row.get(0)).optional()? {
+                    Some(OWN) => return Err(StoreError::BucketExists(name.clone())),
+                    Some(_) => tx.execute("UPDATE bucket SET passthrough = ? WHERE name = ?", params![SHOWN, name])?,
+                    None => {
+                        let insert = "INSERT INTO bucket (name, created_ms, passthrough) VALUES (?, ?, ?)";
+                        tx.execute(insert, params![name, now_ms(), SHOWN])?
+                    }
+                };
+            }
+            Ok(())
+        })?;
+        self.passthrough = PassthroughBuckets { buckets, cache_bytes, ..PassthroughBuckets::default() };
+        Ok(self)
+    }
+
+    /// What the bucket of this name shows, if it shows one elsewhere.
+    pub fn passthrough(&self, bucket: &str) -> Option<&Passthrough> {
+        self.passthrough.buckets.get(bucket)
+    }
+
+    /// Of an object that is in such a bucket.
+    pub(crate) fn passthrough_of(&self, meta: &ObjectMeta) -> Result<Option<&Passthrough>, StoreError> {
+        let Some(name) = &meta.passthrough else { return Ok(None) };
+        self.passthrough(name).map(Some).ok_or_else(|| StoreError::NoSuchBucket(name.to_string()))
+    }
+
+    /// The object of a key in such a bucket.
+    pub(crate) fn foreign_object(
+        &self,
+        shown: &Passthrough,
+        bucket: &str,
+        key: &str,
+    ) -> Result<Option<ObjectMeta>, StoreError> {
+        Ok(shown.bucket.head(key)?.map(|meta| of_bucket(bucket, &shown.bucket.location(), meta)))
+    }
+
+    /// [`Objects::list`] of such a bucket.
+    pub(crate) fn foreign_list(
+        &self,
+        shown: &Passthrough,
+        bucket: &str,
+        (prefix, start_after): (&str, Option<&str>),
+        delimiter: Option<&str>,
+        max: usize,
+    ) -> Result<Listing, StoreError> {
+        if max == 0 {
+            return Ok(Listing::default());
+        }
+        let after = start_after.map(|start| match common_prefix(start, prefix, delimiter) == Some(start) {
+            // After all keys that it stands for.
+            true => format!("{start}{}", char::MAX),
+            false => start.to_owned(),
+        });
+        let mut listing = shown.bucket.list(prefix, after.as_deref(), delimiter, max)?;
+        let location = shown.bucket.location();
+        listing.objects = listing.objects.into_iter().map(|meta| of_bucket(bucket, &location, meta)).collect();
+        Ok(listing)
+    }
+}
+
+impl Passthrough {
+    /// Whether objects may be written, and removed.
+    ///
+    /// # Errors
+    /// [`ForeignFault::ReadOnly`].
+    pub fn may_write(&self, bucket: &str) -> Result<(), StoreError> {
+        if !self.is_read_only {
+            return Ok(());
+        }
+        let text = format!(
+            "bucket `{bucket}` shows {} and is read-only on this server (read_only of [bucket.{bucket}] in shoal.toml)",
+            self.bucket.location()
+        );
+        Err(ForeignError { fault: ForeignFault::ReadOnly, text }.into())
+    }
+
+    /// That something is not done for such a bucket.
+    pub fn has_none(&self, bucket: &str, what: &str) -> StoreError {
+        let text = format!("bucket `{bucket}` shows {} as it is: {what} (docs/objects.md)", self.bucket.location());
+        ForeignError { fault: ForeignFault::Unsupported, text }.into()
+    }
+}
+
+/// As an object of the bucket that shows it. Its id follows from its content's ETag: what has the
+/// same id is the same.
+fn of_bucket(bucket: &str, location: &str, meta: ObjectMeta) -> ObjectMeta {
+    let mut hash = Sha256::new();
+    for part in [location, &meta.key, &meta.etag, &meta.size.to_string()] {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    ObjectMeta { id: hex(&hash.finalize()[..16]), passthrough: Some(bucket.into()), ..meta }
+}
