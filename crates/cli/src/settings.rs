@@ -35,8 +35,8 @@ use shoal_encryption::KeySource;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::{Node, Packing};
 use shoal_server::{
-    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, PassthroughOptions, QuotaOptions, RemoteAgents,
-    Roles, SsoOptions, TlsOptions,
+    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, PassthroughOptions,
+    QuotaOptions, RemoteAgents, Roles, SsoOptions, TlsOptions,
 };
 use shoal_wire::client::Scheme;
 

@@ -118,13 +118,7 @@ impl BucketAsIs {
     ///
     /// # Errors
     /// The store's.
-    pub fn list(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        delimiter: Option<&str>,
-        max: usize,
-    ) -> Result<Page, Error> {
+    pub fn list(&self, prefix: &str, after: Option<&str>, delimiter: Option<&str>, max: usize) -> Result<Page, Error> {
         let (mut page, mut token): (Page, Option<String>) = (Page::default(), None);
         loop {
             let left = max - page.objects.len() - page.common_prefixes.len();
@@ -359,9 +353,7 @@ impl Sending {
         let ended = documents::completed(&body).ok_or_else(|| self.broken("its answer is no end of an upload"))?;
         match ended.code.as_str() {
             "" => Ok(ended.etag.trim_matches('"').to_owned()),
-            "PreconditionFailed" => {
-                Err(Error::Changed { location: self.requests.location(), name: self.name.clone() })
-            }
+            "PreconditionFailed" => Err(Error::Changed { location: self.requests.location(), name: self.name.clone() }),
             _ => {
                 let document = ErrorDocument { code: ended.code, message: ended.message };
                 Err(self.broken(&document.text(StatusCode::OK)))

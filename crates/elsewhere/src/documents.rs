@@ -144,10 +144,14 @@ mod tests {
         let error = ErrorDocument::read(b"<Error><Code>NoSuchKey</Code><Message>It &lt;is&gt; not.</Message></Error>");
         assert_eq!(error.text(StatusCode::NOT_FOUND), "NoSuchKey: It <is> not.");
         assert_eq!(ErrorDocument::read(b"").text(StatusCode::FORBIDDEN), "it answers 403 Forbidden");
-        let begun = b"<InitiateMultipartUploadResult><Key>k</Key><UploadId>u1</UploadId></InitiateMultipartUploadResult>";
+        let begun =
+            b"<InitiateMultipartUploadResult><Key>k</Key><UploadId>u1</UploadId></InitiateMultipartUploadResult>";
         assert_eq!(upload_id(begun).as_deref(), Some("u1"));
         let parts = completion(&["\"a\"".to_owned(), "b".to_owned()]);
-        assert!(parts.contains("<PartNumber>2</PartNumber><ETag>b</ETag>") && parts.contains("&quot;a&quot;"), "{parts}");
+        assert!(
+            parts.contains("<PartNumber>2</PartNumber><ETag>b</ETag>") && parts.contains("&quot;a&quot;"),
+            "{parts}"
+        );
         let done = completed(b"<CompleteMultipartUploadResult><ETag>\"e-2\"</ETag></CompleteMultipartUploadResult>");
         assert_eq!(done.unwrap().etag, "\"e-2\"");
         assert_eq!(completed(b"<Error><Code>InternalError</Code></Error>").unwrap().code, "InternalError");

@@ -125,8 +125,8 @@ impl Requests {
         let region = answer.headers().get("x-amz-bucket-region").and_then(|it| it.to_str().ok()).map(str::to_owned);
         let body = answer.into_body().bytes().await.unwrap_or_default();
         let document = ErrorDocument::read(&body);
-        let is_passing =
-            status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED || status == StatusCode::TOO_MANY_REQUESTS;
+        let is_passing = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
+            || status == StatusCode::TOO_MANY_REQUESTS;
         let error = self.error(&request.key, status, &document, region.as_deref());
         Err(Failed { error, is_passing, is_undone: status == StatusCode::SERVICE_UNAVAILABLE })
     }
@@ -142,9 +142,9 @@ impl Requests {
             uri.push_str(&format!("{name}={}", utf8_percent_encode(value, IN_QUERY)));
         }
         let built = http::Request::builder().method(request.method.clone()).uri(uri);
-        let mut built = built.body(HttpRequestBody::from(request.body.clone())).map_err(|error| {
-            final_error(Error::Rejected { location: location.clone(), message: error.to_string() })
-        })?;
+        let mut built = built
+            .body(HttpRequestBody::from(request.body.clone()))
+            .map_err(|error| final_error(Error::Rejected { location: location.clone(), message: error.to_string() }))?;
         *built.headers_mut() = request.headers.clone();
         if matches!(request.method, Method::PUT | Method::POST) {
             built.headers_mut().insert(CONTENT_LENGTH, request.body.len().into());

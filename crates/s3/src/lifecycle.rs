@@ -261,6 +261,7 @@ mod tests {
                 ..Attributes::default()
             },
             version: shoal_store::Version::default(),
+            passthrough: None,
         }
     }
 

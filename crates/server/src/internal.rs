@@ -7,7 +7,7 @@ use crate::error_chain::describe;
 
 /// A fault of the server's own, or of a bucket that shows one of another store.
 pub(crate) fn internal(error: &(dyn std::error::Error + 'static)) -> Error {
-    match error.downcast_ref() {
+    match error.downcast_ref::<StoreError>() {
         Some(StoreError::Foreign(foreign)) if foreign.fault == ForeignFault::Away => {
             Error::new(ErrorCode::ServiceUnavailable, foreign.to_string())
         }

@@ -98,7 +98,6 @@ pub use audit::{AuditFault, AuditReport, verify as verify_audit};
 pub use core::{SnapshotDelays, snapshot_delays};
 pub use dry_run::check_tuning_request;
 pub use elsewhere::ObjectsElsewhere;
-pub use passthrough::{PassthroughBucket, PassthroughOptions};
 pub use error::ServerError;
 pub use file_systems::{FileSystems, SharedDirectory};
 pub use keys::AccessKeys;
@@ -107,6 +106,7 @@ pub use notification_options::{MailServer, NotificationOptions};
 pub use options::{
     Builtin, BuiltinObjective, Image, ImageError, Images, Options, RemoteAgents, RemoveTree, Sweep, TelemetryLimits,
 };
+pub use passthrough::{PassthroughBucket, PassthroughOptions};
 pub use quotas::{QuotaOptions, UserQuota};
 pub use roles::{PolicyError, Roles};
 pub use serve::Server;

@@ -16,8 +16,8 @@ use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
 use crate::{
-    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, PassthroughOptions, QuotaOptions, Roles,
-    SsoOptions, TlsOptions,
+    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, ObjectsElsewhere, PassthroughOptions,
+    QuotaOptions, Roles, SsoOptions, TlsOptions,
 };
 
 /// Settings of one server, all decided.

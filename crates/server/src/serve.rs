@@ -123,7 +123,8 @@ impl Server {
         requests::convert(&mut journal, &*rows, &*options.images)?;
         let is_first_start = !data_dir.object_index_path().exists();
         let kms = MasterKeys::open(&options.kms, &options.region, &options.account)?;
-        let objects = Arc::new(open_objects(&data_dir, options.objects.clone(), &options.passthrough)?.with_keys(Arc::new(kms)));
+        let objects =
+            Arc::new(open_objects(&data_dir, options.objects.clone(), &options.passthrough)?.with_keys(Arc::new(kms)));
         if is_first_start && let Err(error) = objects.create_bucket(&options.default_bucket) {
             tracing::warn!("bucket {} was not created: {error}", options.default_bucket);
         }

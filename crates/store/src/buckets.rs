@@ -189,7 +189,8 @@ impl Objects {
     /// The storage's.
     pub fn buckets(&self) -> Result<Vec<BucketMeta>, StoreError> {
         self.index.read(|connection| {
-            let mut select = connection.prepare_cached("SELECT name, created_ms FROM bucket WHERE passthrough < 2 ORDER BY name")?;
+            let mut select =
+                connection.prepare_cached("SELECT name, created_ms FROM bucket WHERE passthrough < 2 ORDER BY name")?;
             let buckets = select.query_map([], |row| Ok(BucketMeta { name: row.get(0)?, created_ms: row.get(1)? }))?;
             Ok(buckets.collect::<rusqlite::Result<_>>()?)
         })

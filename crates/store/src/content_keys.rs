@@ -43,7 +43,8 @@ impl From<Option<BucketEncryption>> for Encryption {
 }
 
 /// Why an object elsewhere is under no key of the owner.
-const NO_KEYS: &str = "its contents are encrypted as that store is set up, and not under a key of this server (SSE-KMS)";
+const NO_KEYS: &str =
+    "its contents are encrypted as that store is set up, and not under a key of this server (SSE-KMS)";
 
 /// The rule of a bucket that is removed.
 pub(crate) fn forget_bucket(connection: &Connection, bucket: i64) -> Result<(), StoreError> {

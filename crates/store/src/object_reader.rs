@@ -11,8 +11,8 @@ use crate::block_sums::{Block, block_at, is_block, read_block};
 use crate::content_seals::Opener;
 use crate::elsewhere::{Elsewhere, Remote};
 use crate::error::io_at;
-use crate::passthrough::ForeignReader;
 use crate::integrity::{PIECE_BYTES, block_text, bytes_text, parts_of};
+use crate::passthrough::ForeignReader;
 use crate::{ObjectMeta, Objects, StoreError};
 
 /// An object that is read in pieces, each compared before it is returned.

@@ -7,9 +7,7 @@ use std::path::Path;
 use super::{NewForeign, Passthrough, of_bucket};
 use crate::clock::now_ms;
 use crate::error::io_at;
-use crate::{
-    Attributes, DeleteCondition, Deletion, ObjectMeta, Objects, PutCondition, StoreError, Version,
-};
+use crate::{Attributes, DeleteCondition, Deletion, ObjectMeta, Objects, PutCondition, StoreError, Version};
 
 /// What is to be sent.
 pub(crate) struct Whole<'a> {
