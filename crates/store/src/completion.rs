@@ -16,7 +16,6 @@ use crate::multipart::{remove_upload, upload_row};
 use crate::object_rows::put_row;
 use crate::object_writer::{Written, file_path};
 use crate::part_places::{Closed, punch};
-use crate::passthrough::{self, Passthrough};
 use crate::unsynced;
 use crate::{Attributes, ObjectMeta, Objects, PartMeta, PutCondition, StoreError, Version, uploaded_etag};
 
@@ -66,7 +65,7 @@ impl Objects {
             passthrough: None,
         };
         if let Some(shown) = self.passthrough(&meta.bucket) {
-            return self.complete_foreign(shown, (upload, &meta.bucket), whole, &object, condition);
+            return self.complete_foreign(shown, (upload, &meta.bucket), whole.path(), &object, condition);
         }
         let row = self.index.write(|tx| {
             // Another call may have completed or aborted it while the parts were joined.
@@ -93,23 +92,6 @@ impl Objects {
         self.remove_files(files.into_iter().filter(|file| *file != object.id));
         self.committed(&object);
         Ok(object)
-    }
-
-    /// Sends the object to be to the bucket elsewhere that its own one shows.
-    fn complete_foreign(
-        &self,
-        shown: &Passthrough,
-        (upload, bucket): (&str, &str),
-        whole: Whole,
-        object: &ObjectMeta,
-        condition: &PutCondition,
-    ) -> Result<ObjectMeta, StoreError> {
-        let content = passthrough::Whole { file: whole.path(), size: object.size, attributes: &object.attributes };
-        let sent = self.send_foreign(shown, (bucket, &object.key), &content, condition)?;
-        let removed = self.index.write(|tx| remove_upload(tx, upload))?;
-        drop(whole);
-        self.remove_files(removed.into_iter().map(|part| part.holder).chain(self.places.end(upload)));
-        Ok(sent)
     }
 
     /// The object's blocks are its parts' blocks. Parts of earlier versions have no sums: then the

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::{NewForeign, Passthrough, of_bucket};
 use crate::clock::now_ms;
 use crate::error::io_at;
+use crate::multipart::remove_upload;
 use crate::{Attributes, DeleteCondition, Deletion, ObjectMeta, Objects, PutCondition, StoreError, Version};
 
 /// What is to be sent.
@@ -53,6 +54,22 @@ impl Objects {
             passthrough: None,
         };
         Ok(of_bucket(bucket, &shown.bucket.location(), meta))
+    }
+
+    /// Sends the object that an upload's parts make, which is in this file, and ends the upload.
+    pub(crate) fn complete_foreign(
+        &self,
+        shown: &Passthrough,
+        (upload, bucket): (&str, &str),
+        file: &Path,
+        object: &ObjectMeta,
+        condition: &PutCondition,
+    ) -> Result<ObjectMeta, StoreError> {
+        let whole = Whole { file, size: object.size, attributes: &object.attributes };
+        let sent = self.send_foreign(shown, (bucket, &object.key), &whole, condition)?;
+        let removed = self.index.write(|tx| remove_upload(tx, upload))?;
+        self.remove_files(removed.into_iter().map(|part| part.holder).chain(self.places.end(upload)));
+        Ok(sent)
     }
 
     /// [`Objects::delete_if`] of such a bucket.
