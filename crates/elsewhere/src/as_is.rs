@@ -41,7 +41,7 @@ pub struct BucketAsIs {
     runtime: Option<Runtime>,
 }
 
-/// What the store says of an object.
+/// What the store has of an object, but for its content.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Described {
     /// Below the prefix.
@@ -197,7 +197,7 @@ impl BucketAsIs {
                         }
                         Ok(Some(Err(error))) => break error.to_string(),
                         Ok(None) => break "the answer ended early".to_owned(),
-                        Err(_) => break "the answer stands still".to_owned(),
+                        Err(_) => break "the answer has stopped".to_owned(),
                     }
                 };
                 if done == before {
@@ -386,7 +386,7 @@ fn under(request: Request, condition: &Condition) -> Request {
 async fn bytes_of(requests: &Requests, answer: HttpResponse) -> Result<Bytes, Error> {
     let broken = |message: String| Error::Unreachable { location: requests.location(), message };
     let read = tokio::time::timeout(PIECE_TIMEOUT, answer.into_body().bytes()).await;
-    read.map_err(|_| broken("the answer stands still".to_owned()))?.map_err(|error| broken(error.to_string()))
+    read.map_err(|_| broken("the answer has stopped".to_owned()))?.map_err(|error| broken(error.to_string()))
 }
 
 fn text_of(headers: &HeaderMap, name: &HeaderName) -> String {
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_away_is_told_from_any_thread() {
+    fn keys_and_headers_that_no_request_has_are_refused() {
         let address = Address::parse("s3://team/data?endpoint=http://127.0.0.1:1").unwrap();
         let bucket = BucketAsIs::open(&address, Duration::ZERO).unwrap();
         assert!(matches!(bucket.head("a/../b"), Err(Error::Rejected { .. })));

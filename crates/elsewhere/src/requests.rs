@@ -1,4 +1,4 @@
-//! S3's own requests: signed, repeated where that helps, their errors told apart.
+//! S3's own requests: signed, repeated where that helps, their errors by kind.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_that_are_no_success_are_told_apart() {
+    fn answers_that_are_no_success_have_kinds() {
         let address = Address::parse("s3://team?endpoint=http://127.0.0.1:1&region=eu-1").unwrap();
         let requests = Requests::new(&address, Duration::ZERO).unwrap();
         let error = |status: u16, code: &str| {

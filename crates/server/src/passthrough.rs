@@ -41,7 +41,7 @@ impl PassthroughBucket {
         Ok(Self { address, is_read_only })
     }
 
-    /// Whether it answers, and its objects may be listed; for `shoal doctor`. Says which it is.
+    /// Whether it answers, and its objects may be listed; for `shoal doctor`. Returns its address.
     ///
     /// # Errors
     /// What is wrong, and what to do.

@@ -3,18 +3,7 @@
 use rusqlite::params;
 
 use crate::object_rows::{VERSIONED_COLUMNS, bucket_id, bucket_row, versioned_object_of};
-use crate::{ObjectMeta, Objects, StoreError};
-
-/// One page of a bucket. Objects and common prefixes are each in the order of their UTF-8 bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// Objects whose key does not go on after a delimiter.
-    pub objects: Vec<ObjectMeta>,
-    /// The prefix and what follows up to and with the next delimiter, once each.
-    pub common_prefixes: Vec<String>,
-    /// What the next page starts after (a key or a common prefix); `None` at the end.
-    pub next: Option<String>,
-}
+use crate::{Listing, Objects, StoreError};
 
 impl Objects {
     /// Bytes of all objects of a bucket whose keys start with `prefix`, in all their versions; none

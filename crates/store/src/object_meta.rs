@@ -59,6 +59,17 @@ pub struct Attributes {
     pub encryption: Option<Envelope>,
 }
 
+/// One page of a bucket. Objects and common prefixes are each in the order of their UTF-8 bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Objects whose key does not go on after a delimiter.
+    pub objects: Vec<ObjectMeta>,
+    /// The prefix and what follows up to and with the next delimiter, once each.
+    pub common_prefixes: Vec<String>,
+    /// What the next page starts after (a key or a common prefix); `None` at the end.
+    pub next: Option<String>,
+}
+
 /// What must hold for an object to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutCondition {

@@ -12,11 +12,11 @@ use crate::block_sums;
 use crate::clock::now_ms;
 use crate::content_seals;
 use crate::elsewhere::{self, Elsewhere, ElsewhereOptions, ElsewhereStatus, Movers};
+use crate::foreign::{PassthroughBuckets, Whole};
 use crate::integrity::Verified;
 use crate::object_rows::{VERSIONED_COLUMNS, bucket_row, from_json, put_row, to_json, versioned_object_of};
 use crate::object_writer::{self, ObjectWriter};
 use crate::part_places::{self, Places};
-use crate::passthrough::{self, PassthroughBuckets};
 use crate::reserve::Reserve;
 use crate::sqlite::{Database, Schema};
 use crate::unsynced::{self, Unsynced};
@@ -180,8 +180,8 @@ impl Objects {
     /// readable for those who have it open.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchBucket`], [`StoreError::PreconditionFailed`], [`StoreError::Foreign`]; then the file is
-    /// removed.
+    /// [`StoreError::NoSuchBucket`], [`StoreError::PreconditionFailed`], [`StoreError::Foreign`];
+    /// then the file is removed.
     pub fn commit(
         &self,
         writer: ObjectWriter,
@@ -194,7 +194,7 @@ impl Objects {
         debug_assert!(written.place().is_none(), "a part is no object");
         if let Some(shown) = self.passthrough(bucket) {
             let attributes = Attributes { encryption: written.envelope().cloned(), ..attributes.clone() };
-            let whole = passthrough::Whole { file: written.path(), size: written.size(), attributes: &attributes };
+            let whole = Whole { file: written.path(), size: written.size(), attributes: &attributes };
             return self.send_foreign(shown, (bucket, key), &whole, condition);
         }
         let mut meta = ObjectMeta {

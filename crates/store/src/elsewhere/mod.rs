@@ -5,7 +5,6 @@
 //! ([`rows`]) has how far that is, in the transaction of the object's own row: whatever a crash cut
 //! short is done again, and what the store has without need is removed.
 
-mod cache;
 mod content_store;
 mod held;
 mod mover;
@@ -30,7 +29,7 @@ pub use held::ContentAddress;
 pub(crate) use held::FOLDER as HELD;
 pub(crate) use reading::{Pin, Remote};
 
-pub(crate) use cache::Cache;
+use crate::content_cache::Cache;
 use rows::Row;
 
 use crate::error::io_at;

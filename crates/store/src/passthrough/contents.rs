@@ -8,9 +8,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{ForeignBucket, Passthrough, PassthroughBuckets};
 use crate::data_dir::{has_room, random_hex};
 use crate::error::io_at;
+use crate::foreign::{ForeignBucket, Passthrough};
 use crate::object_writer::{FILE_MODE, file_path};
 use crate::{ObjectMeta, Objects, StoreError};
 
@@ -103,34 +103,4 @@ impl Objects {
 
 fn number_of(id: &str) -> u128 {
     u128::from_str_radix(id, 16).unwrap_or_default()
-}
-
-impl PassthroughBuckets {
-    /// A copy is used; returns those that have to go.
-    fn used(&self, id: u128, size: u64) -> Vec<u128> {
-        let mut state = self.state.lock().expect("no holder of this lock panics");
-        state.cache.add(id, size);
-        state.cache.shrink(self.cache_bytes)
-    }
-
-    /// One thread at a time brings a content.
-    fn turn(&self, id: u128) -> Turn<'_> {
-        let mut state = self.state.lock().expect("no holder of this lock panics");
-        while !state.fetching.insert(id) {
-            state = self.changed.wait(state).expect("no holder of this lock panics");
-        }
-        Turn { buckets: self, id }
-    }
-}
-
-struct Turn<'a> {
-    buckets: &'a PassthroughBuckets,
-    id: u128,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.buckets.state.lock().expect("no holder of this lock panics").fetching.remove(&self.id);
-        self.buckets.changed.notify_all();
-    }
 }

@@ -1,54 +1,23 @@
 //! Buckets that show one elsewhere as it is: its objects are others', so nothing of them is in the
 //! index. The index has the bucket itself, with what is this server's of it: its policy, its tags
-//! and the parts of unfinished uploads. Every other question goes to the store elsewhere, each time.
+//! and the parts of unfinished uploads. Every other question goes to the store elsewhere.
 
 mod contents;
-mod foreign;
 #[cfg(test)]
 mod tests;
 mod writing;
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Condvar, Mutex};
+use std::collections::BTreeMap;
 
 use rusqlite::{OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
-pub use foreign::{ForeignBucket, NewForeign};
-
 use crate::clock::now_ms;
 use crate::data_dir::hex;
-use crate::elsewhere::Cache;
-use crate::error::{ForeignError, ForeignFault};
+use crate::foreign::{Passthrough, PassthroughBuckets};
 use crate::listing::common_prefix;
 use crate::{Listing, ObjectMeta, Objects, StoreError};
 pub(crate) use contents::ForeignReader;
-pub(crate) use writing::Whole;
-
-/// A bucket that shows one elsewhere.
-#[derive(Debug, Clone)]
-pub struct Passthrough {
-    /// That bucket.
-    pub bucket: Arc<dyn ForeignBucket>,
-    /// Nothing is written to it.
-    pub is_read_only: bool,
-}
-
-/// All of them, by name, and what is on the disk of their contents.
-#[derive(Debug, Default)]
-pub(crate) struct PassthroughBuckets {
-    buckets: BTreeMap<String, Passthrough>,
-    cache_bytes: u64,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    cache: Cache,
-    /// Contents that a thread brings here.
-    fetching: HashSet<u128>,
-}
 
 /// `bucket.passthrough`: an own bucket, a shown one, and one that the settings do not name now.
 const OWN: u8 = 0;
@@ -82,7 +51,7 @@ impl Objects {
             }
             Ok(())
         })?;
-        self.passthrough = PassthroughBuckets { buckets, cache_bytes, ..PassthroughBuckets::default() };
+        self.passthrough = PassthroughBuckets::of(buckets, cache_bytes);
         Ok(self)
     }
 
@@ -128,29 +97,6 @@ impl Objects {
         let location = shown.bucket.location();
         listing.objects = listing.objects.into_iter().map(|meta| of_bucket(bucket, &location, meta)).collect();
         Ok(listing)
-    }
-}
-
-impl Passthrough {
-    /// Whether objects may be written, and removed.
-    ///
-    /// # Errors
-    /// [`ForeignFault::ReadOnly`].
-    pub fn may_write(&self, bucket: &str) -> Result<(), StoreError> {
-        if !self.is_read_only {
-            return Ok(());
-        }
-        let text = format!(
-            "bucket `{bucket}` shows {} and is read-only on this server (read_only of [bucket.{bucket}] in shoal.toml)",
-            self.bucket.location()
-        );
-        Err(ForeignError { fault: ForeignFault::ReadOnly, text }.into())
-    }
-
-    /// That something is not done for such a bucket.
-    pub fn has_none(&self, bucket: &str, what: &str) -> StoreError {
-        let text = format!("bucket `{bucket}` shows {} as it is: {what} (docs/objects.md)", self.bucket.location());
-        ForeignError { fault: ForeignFault::Unsupported, text }.into()
     }
 }
 

@@ -1,10 +1,12 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use md5::Md5;
 
 use super::*;
+use crate::error::ForeignFault;
+use crate::foreign::{ForeignBucket, NewForeign};
 use crate::{Attributes, DataDir, DeleteCondition, PutCondition, Version};
 
 /// A bucket in memory.

@@ -4,18 +4,12 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::{NewForeign, Passthrough, of_bucket};
+use super::of_bucket;
 use crate::clock::now_ms;
 use crate::error::io_at;
+use crate::foreign::{NewForeign, Passthrough, Whole};
 use crate::multipart::remove_upload;
 use crate::{Attributes, DeleteCondition, Deletion, ObjectMeta, Objects, PutCondition, StoreError, Version};
-
-/// What is to be sent.
-pub(crate) struct Whole<'a> {
-    pub(crate) file: &'a Path,
-    pub(crate) size: u64,
-    pub(crate) attributes: &'a Attributes,
-}
 
 impl Objects {
     /// # Errors
@@ -103,24 +97,5 @@ impl Objects {
             at += piece.len() as u64;
         }
         self.commit(writer, bucket, key, &Attributes { parts: Vec::new(), ..attributes.clone() }, condition)
-    }
-}
-
-impl Passthrough {
-    /// Whether an object with these attributes can be written.
-    ///
-    /// # Errors
-    /// [`StoreError::Foreign`].
-    pub(crate) fn may_take(&self, bucket: &str, attributes: &Attributes) -> Result<(), StoreError> {
-        self.may_write(bucket)?;
-        if attributes.encryption.is_some() {
-            let why = "contents are encrypted by that store, as it is set up, and under no key of this server (SSE-KMS) \
-                       or of a request (SSE-C)";
-            return Err(self.has_none(bucket, why));
-        }
-        match attributes.tags.is_empty() {
-            true => Ok(()),
-            false => Err(self.has_none(bucket, "its objects have no tags here; copy with TaggingDirective=REPLACE")),
-        }
     }
 }
