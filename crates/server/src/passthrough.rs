@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_writer_says_comes_back() {
+    fn what_a_writer_gives_comes_back() {
         let attributes = Attributes {
             content_type: Some("text/csv".to_owned()),
             headers: [("cache-control".to_owned(), "no-store".to_owned())].into(),
