@@ -5,7 +5,9 @@ the report for `cargo xtask test`.
 import contextlib
 import json
 import os
+import pathlib
 import shutil
+import tempfile
 
 import k8s_cluster
 import pytest
@@ -17,14 +19,17 @@ from jobs import Jobs
 ORDINARY_USER = 65534
 
 
-def _clusters(tmp_path_factory):
+def _clusters():
     """Starts clusters of schedulers: `slurm_cluster` or `k8s_cluster`, if this machine can."""
     with contextlib.ExitStack() as ends:
 
         def start(kind, **options):
             if problem := kind.missing():
                 pytest.skip(problem)
-            cluster = kind.Cluster(tmp_path_factory.mktemp("cluster"), **options)
+            # Not below pytest's directory, which is closed to other users: their jobs read slurm.conf.
+            root = pathlib.Path(tempfile.mkdtemp(prefix="shoal-cluster-"))
+            ends.callback(shutil.rmtree, root, ignore_errors=True)
+            cluster = kind.Cluster(root, **options)
             ends.callback(cluster.down)
             return cluster.up()
 

@@ -2,14 +2,19 @@
 again. What they compute there is shown by the tests that run with SHOAL_TEST_TARGET=slurm.
 """
 
+import copy
 import hashlib
+import json
+import pwd
+import shutil
 import signal
 import time
 
 import pytest
 import slurm_cluster
-from house import House, eventually
+from house import SHOAL, House, eventually
 from jobs import Jobs
+from test_team import Key, refusal
 
 TAG = [{"Key": "shoal:target", "Value": "cluster"}]
 SPOT = {
@@ -262,3 +267,125 @@ def test_a_job_that_is_cancelled_on_the_cluster(jobs, cluster):
     cluster.call("scancel", *queue(cluster))
     reason = jobs.failed(name)
     assert "was cancelled on the cluster" in reason or "ended without a report" in reason, reason
+
+
+ALGORITHM = {
+    "AlgorithmSpecification": {
+        "TrainingImage": "shoal/host",
+        "TrainingInputMode": "File",
+        "ContainerEntrypoint": ["/bin/true"],
+    }
+}
+
+#: Whose jobs those of a key are; these users are on each Debian and own nothing.
+USERS = {"anna": "games", "ben": "mail"}
+
+
+@pytest.fixture(scope="module")
+def team(cluster):
+    """A server whose jobs are those of the cluster's users: its owner's, and of some keys."""
+    if not shutil.which("runuser"):
+        pytest.skip("needs runuser (util-linux)")
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    if not known.issuperset(USERS.values()):
+        pytest.skip(f"needs the users {', '.join(USERS.values())}")
+    # They may not enter the directories of whoever builds and tests.
+    shutil.copy(SHOAL, cluster.root / "shoal")
+    for node in cluster.numbers():
+        (cluster.root / f"cache-n{node}").chmod(0o1777)
+    names = ", ".join(f'{key} = "{user}"' for key, user in USERS.items())
+    settings = cluster.settings().replace(f'"{cluster.cache}"', f'"{cluster.cache}/{{user}}"')
+    house = House(
+        settings=f"""{settings}
+program = "{cluster.root}/shoal"
+submit_as = ["runuser", "-u", "{{user}}", "--"]
+users = {{ {names} }}
+"""
+    )
+    team = {"owner": Jobs(house)}
+    for name in (*USERS, "no-such-user"):
+        flags = ("--role", "user", "--read", "s3://tests/", "--write", "s3://tests/", "--json")
+        team[name] = copy.copy(team["owner"])
+        team[name].key = Key(house, json.loads(house.shoal("keys", "add", name, *flags).stdout))
+    connect(team)
+    yield team
+    house.close()
+
+
+def connect(team):
+    team["owner"].connect()
+    for jobs in team.values():
+        if jobs is not team["owner"]:
+            jobs.sagemaker, jobs.s3 = (jobs.key.client(service) for service in ("sagemaker", "s3"))
+            jobs.logs_client = jobs.key.client("logs")
+
+
+def users_of(cluster, job):
+    """As whom it was submitted, once for each allocation."""
+    lines = cluster.call("squeue", "--states=all", "-h", "-o", "%u %k").splitlines()
+    return [line.split()[0] for line in lines if line.split("|")[0].endswith(f"/{job}")]
+
+
+def running(cluster):
+    return sorted(cluster.call("squeue", "-h", "-o", "%u").split())
+
+
+def test_jobs_are_those_of_their_creators_users(team, cluster):
+    anna, ben, house = team["anna"], team["ben"], team["owner"].house
+    kept = {"ResourceConfig": {"VolumeSizeInGB": 1, "KeepAlivePeriodInSeconds": 60}}
+    of_anna = anna.command("echo trained", **kept)
+    anna.completed(of_anna)
+    assert users_of(cluster, of_anna) == ["games"] and anna.lines(of_anna) == ["trained"]
+    # Her allocation is kept, and has no job of his.
+    eventually(lambda: running(cluster) == ["games"])
+    of_ben = ben.command("true", **kept)
+    ben.completed(of_ben)
+    again = anna.command("true", **kept)
+    anna.completed(again)
+    assert (users_of(cluster, of_ben), users_of(cluster, again)) == (["mail"], [])
+    of_owner = team["owner"].command("true")
+    team["owner"].completed(of_owner)
+    assert users_of(cluster, of_owner) == ["root"]
+    # What an agent has on its node is its user's.
+    owners = {path.name: path.owner() for node in cluster.numbers() for path in (cluster.root / f"cache-n{node}").iterdir()}
+    assert {"games": "games", "mail": "mail"}.items() <= owners.items()
+
+    error = refusal(team["no-such-user"].sagemaker.create_training_job, **anna.request("x") | ALGORITHM)
+    assert error["Code"] == "ValidationException" and "user no-such-user does not exist" in error["Message"], error
+    shown = house.shoal("targets").stdout
+    assert "no jobs of no-such-user are taken: sbatch cannot be run as user no-such-user: runuser: " in shown, shown
+    assert "of anna are" not in shown
+
+
+def test_a_server_that_was_killed_finds_and_ends_what_is_its_users(team, cluster):
+    ben, house = team["ben"], team["owner"].house
+    of_ben = ben.command(WAITS, instances=2)
+    ben.saying(of_ben, "ready")
+    house.stop(signal.SIGKILL)
+    # As one that was submitted when the server was killed, and is in no record.
+    name = f"--job-name=shoal-{house.id}-gone-1"
+    as_anna = ["runuser", "-u", "games", "--", "sbatch", "--parsable", "--output=/dev/null", "--chdir=/", name]
+    assert cluster.call(*as_anna, "--wrap", "sleep 1000").strip()
+    house.start()
+    connect(team)
+    eventually(lambda: running(cluster) == ["mail"])
+    assert ben.describe(of_ben)["SecondaryStatus"] == "Training"
+    ben.sagemaker.stop_training_job(TrainingJobName=of_ben)
+    assert ben.wait(of_ben)["TrainingJobStatus"] == "Stopped"
+    eventually(lambda: running(cluster) == [])
+
+
+def test_slurmrestd_gets_a_token_of_each_user(team, cluster):
+    anna, house = team["anna"], team["owner"].house
+    file = house.data / "shoal.toml"
+    token = 'token_command = ["scontrol", "token", "username={user}", "lifespan=600"]'
+    house.stop()
+    file.write_text(f'{file.read_text()}rest = "{cluster.rest}"\nuser = "root"\n{token}\n')
+    house.start()
+    connect(team)
+    of_anna, of_owner = anna.command(WAITS), team["owner"].command("true")
+    team["owner"].completed(of_owner)
+    anna.saying(of_anna, "ready")
+    assert (users_of(cluster, of_anna), users_of(cluster, of_owner)) == (["games"], ["root"])
+    anna.sagemaker.stop_training_job(TrainingJobName=of_anna)
+    assert anna.wait(of_anna)["TrainingJobStatus"] == "Stopped"

@@ -76,6 +76,12 @@ pub(crate) fn variables_of_target(settings: &Settings, target: &Target) -> Vec<(
         Scheduler::Kubernetes(_) => return vec![shoal_agent::support_variable(&Support::container())],
     };
     let mut all = if shared { variables(settings) } else { Vec::new() };
+    if let Scheduler::Slurm(options) = &target.scheduler
+        && options.users.is_some()
+    {
+        // Each user's own.
+        all.retain(|(name, _)| name != CACHE_VARIABLE);
+    }
     if let Some(cache) = target.cache.as_ref().and_then(|cache| cache.to_str()) {
         all.retain(|(name, _)| name != CACHE_VARIABLE);
         all.push((CACHE_VARIABLE.to_owned(), cache.to_owned()));

@@ -238,12 +238,12 @@ impl Scheduler for Cluster {
         self.watched().pods(LIST_TIMEOUT).map_err(|problem| self.unavailable(problem))
     }
 
-    fn submit(&self, spec: &AllocationSpec, name: &str, hosts: &BTreeSet<u32>) -> Result<u64, LaunchError> {
+    fn submit(&self, spec: &AllocationSpec, job: &Submitted) -> Result<u64, LaunchError> {
         let watched = self.watched();
-        let service = objects::service(name, spec);
-        let (options, spec, job, hosts) = (self.options.clone(), spec.clone(), name.to_owned(), hosts.clone());
+        let service = objects::service(&job.name, spec);
+        let (options, spec, Submitted { name, hosts, .. }) = (self.options.clone(), spec.clone(), job.clone());
         let pods = move |owner: &str, namespace: &str| -> Vec<Value> {
-            let pod = |host: &u32| objects::pod(&options, &job, &spec, (*host, &hosts), owner, namespace);
+            let pod = |host: &u32| objects::pod(&options, &name, &spec, (*host, &hosts), owner, namespace);
             hosts.iter().map(pod).collect()
         };
         match self.access.call(|connected| create(connected, (service, pods))) {
@@ -254,16 +254,16 @@ impl Scheduler for Cluster {
             }
             Err(error @ (LaunchError::Refused { .. } | LaunchError::Full { .. })) => {
                 // All or none.
-                self.clear(name)?;
+                self.clear(&job.name)?;
                 Err(error)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn find(&self, name: &str, hosts: &BTreeSet<u32>, _: &[Submitted]) -> Result<Option<u64>, LaunchError> {
-        let pods = self.pods_of(&[names::service(name)])?;
-        Ok((pods.len() == hosts.len()).then_some(0))
+    fn find(&self, job: &Submitted, _: &[Submitted]) -> Result<Option<u64>, LaunchError> {
+        let pods = self.pods_of(&[names::service(&job.name)])?;
+        Ok((pods.len() == job.hosts.len()).then_some(0))
     }
 
     fn clear(&self, name: &str) -> Result<(), LaunchError> {
@@ -331,7 +331,7 @@ impl Scheduler for Cluster {
         self.end_services(&Vec::from_iter(others.map(ResourceExt::name_any)))
     }
 
-    fn details(&self) -> Result<Vec<String>, String> {
+    fn details(&self, _: &[String]) -> Result<Vec<String>, String> {
         let asked = self.access.call(|connected| async move {
             let namespace = connected.namespace.clone();
             Ok((namespace, reports::ask(connected).await?))

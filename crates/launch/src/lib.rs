@@ -22,7 +22,7 @@ mod watch;
 
 pub use kubernetes::{CacheVolume, KubernetesOptions, PodOptions, kubernetes};
 pub use local::Local;
-pub use slurm::{Nodes, RestAddress, RestOptions, RestToken, RestVersion, SlurmOptions, SlurmType, slurm};
+pub use slurm::{Nodes, RestAddress, RestOptions, RestToken, RestVersion, SlurmOptions, SlurmType, SlurmUsers, slurm};
 pub use targets::ByTarget;
 pub use watch::{OnEnd, Watch};
 
@@ -67,6 +67,8 @@ pub struct Wants {
     pub seconds: Option<u64>,
     /// For people who look at the scheduler's queue.
     pub label: String,
+    /// The name of whom it is for, which may decide as whom a scheduler runs it; none: the caller.
+    pub creator: Option<String>,
     /// The image that it runs in, for launchers that run containers; none: the launcher's own.
     pub image: Option<String>,
 }
@@ -177,6 +179,16 @@ pub enum LaunchError {
         /// Why.
         what: String,
     },
+    /// A scheduler has no user for whom something is asked for.
+    #[error("the compute target {target} takes no jobs of {creator}: {what}")]
+    NoUser {
+        /// The compute target.
+        target: String,
+        /// Who asks.
+        creator: String,
+        /// Why.
+        what: String,
+    },
     /// Killed processes do not go away (they hang in the kernel), or a starting one does not get
     /// on.
     #[error("a process of instance {host} of {id} {what}; see {log}")]
@@ -232,7 +244,7 @@ pub trait Launcher: Send + Sync {
     /// seconds; answers are kept for a minute.
     ///
     /// # Errors
-    /// [`LaunchError::Refused`] with the scheduler's words.
+    /// [`LaunchError::Refused`] with the scheduler's words, or [`LaunchError::NoUser`].
     fn check(&self, _nodes: &[String], _wants: &Wants) -> Result<(), LaunchError> {
         Ok(())
     }
@@ -276,8 +288,8 @@ pub trait Launcher: Send + Sync {
         Ok(Watch::default())
     }
 
-    /// How compute targets stand; asks their schedulers.
-    fn reports(&self) -> Vec<TargetReport> {
+    /// How compute targets stand, also for these creators; asks their schedulers.
+    fn reports(&self, _creators: &[String]) -> Vec<TargetReport> {
         Vec::new()
     }
 

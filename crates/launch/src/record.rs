@@ -8,6 +8,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::AllocationSpec;
+use crate::scheduled::job_name;
+
 /// The jobs of an allocation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
@@ -22,6 +25,9 @@ pub(crate) struct Record {
     /// Hosts that were ended and are not missed.
     #[serde(default)]
     pub(crate) removed: BTreeSet<u32>,
+    /// The scheduler's user whose jobs they are; none: the caller's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<String>,
 }
 
 /// A job of the scheduler, which starts agents.
@@ -31,6 +37,9 @@ pub(crate) struct Submitted {
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) hosts: BTreeSet<u32>,
+    /// The scheduler's user whose job it is; none: the caller's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<String>,
 }
 
 impl Record {
@@ -55,10 +64,15 @@ impl Record {
         self.jobs.iter().rev().find(|job| job.hosts.contains(&host))
     }
 
-    /// A job was submitted for these hosts.
-    pub(crate) fn submitted(&mut self, id: u64, name: String, hosts: BTreeSet<u32>) {
+    /// The next job, for these hosts, before it has a number.
+    pub(crate) fn next(&self, spec: &AllocationSpec, hosts: BTreeSet<u32>) -> Submitted {
+        Submitted { id: 0, name: job_name(spec, self.jobs.len()), hosts, user: self.user.clone() }
+    }
+
+    /// A job was submitted.
+    pub(crate) fn submitted(&mut self, job: Submitted) {
         self.submitting = None;
-        self.removed.retain(|host| !hosts.contains(host));
-        self.jobs.push(Submitted { id, name, hosts });
+        self.removed.retain(|host| !job.hosts.contains(host));
+        self.jobs.push(job);
     }
 }

@@ -51,18 +51,26 @@ pub(crate) trait Scheduler: Send + Sync {
     /// It does not answer.
     fn jobs(&self) -> Result<Self::Jobs, LaunchError>;
 
-    /// Submits a job of this name for these hosts; returns its number.
+    /// The scheduler's user whose jobs such an allocation's are; none: the caller's.
+    ///
+    /// # Errors
+    /// [`LaunchError::NoUser`].
+    fn user_of(&self, _wants: &Wants) -> Result<Option<String>, LaunchError> {
+        Ok(None)
+    }
+
+    /// Submits a job of this name, hosts and user; returns its number, which the given one lacks.
     ///
     /// # Errors
     /// [`LaunchError::Refused`]: nothing of it is left. Any other: something may be, and the caller
     /// finds it by [`Scheduler::find`] or calls this again.
-    fn submit(&self, spec: &AllocationSpec, name: &str, hosts: &BTreeSet<u32>) -> Result<u64, LaunchError>;
+    fn submit(&self, spec: &AllocationSpec, job: &Submitted) -> Result<u64, LaunchError>;
 
-    /// The number of a job that was submitted under this name, and is complete, except for these.
+    /// The number of a job that was submitted so, and is complete, except for those that are known.
     ///
     /// # Errors
     /// It does not answer.
-    fn find(&self, name: &str, hosts: &BTreeSet<u32>, known: &[Submitted]) -> Result<Option<u64>, LaunchError>;
+    fn find(&self, job: &Submitted, known: &[Submitted]) -> Result<Option<u64>, LaunchError>;
 
     /// Ends what an incomplete submission under this name has left, if it can leave something.
     ///
@@ -75,7 +83,7 @@ pub(crate) trait Scheduler: Send + Sync {
     /// Whether it would refuse such instances whenever they are asked for, as far as it knows.
     ///
     /// # Errors
-    /// [`LaunchError::Refused`].
+    /// [`LaunchError::Refused`], [`LaunchError::NoUser`].
     fn check(&self, _wants: &Wants) -> Result<(), LaunchError> {
         Ok(())
     }
@@ -107,11 +115,11 @@ pub(crate) trait Scheduler: Send + Sync {
     /// Something may be left.
     fn end_others(&self, is_other: &dyn Fn(&str) -> bool) -> Result<(), LaunchError>;
 
-    /// The state of its capacity and its queue, in sentences.
+    /// The state of its capacity and its queue, and what these creators lack there, in sentences.
     ///
     /// # Errors
     /// It does not answer, or something that jobs need is missing: what, and what to do.
-    fn details(&self) -> Result<Vec<String>, String>;
+    fn details(&self, creators: &[String]) -> Result<Vec<String>, String>;
 }
 
 /// A launcher of a scheduler's jobs.
@@ -165,11 +173,11 @@ impl<S: Scheduler> Scheduled<S> {
     fn settled(&self, spec: &AllocationSpec, unfinished: Unfinished) -> Result<Record, LaunchError> {
         let mut record = self.record(spec)?;
         if let Some(hosts) = record.submitting.clone() {
-            let name = job_name(spec, record.jobs.len());
-            match self.scheduler.find(&name, &hosts, &record.jobs)? {
-                Some(id) => record.submitted(id, name, hosts),
+            let job = record.next(spec, hosts);
+            match self.scheduler.find(&job, &record.jobs)? {
+                Some(id) => record.submitted(Submitted { id, ..job }),
                 None if unfinished == Unfinished::Ended => {
-                    self.scheduler.clear(&name)?;
+                    self.scheduler.clear(&job.name)?;
                     record.submitting = None;
                 }
                 None => return Ok(record),
@@ -187,15 +195,19 @@ impl<S: Scheduler> Scheduled<S> {
 
     /// Submits a job for these hosts.
     fn start(&self, spec: &AllocationSpec, hosts: BTreeSet<u32>, mut record: Record) -> Result<(), LaunchError> {
+        // Later jobs of an allocation are the same user's, whatever the settings say meanwhile.
+        if record.jobs.is_empty() {
+            record.user = self.scheduler.user_of(&spec.wants)?;
+        }
         record.submitting = Some(hosts.clone());
         self.keep(spec, &record)?;
-        let name = job_name(spec, record.jobs.len());
-        let submitted = self.scheduler.submit(spec, &name, &hosts);
+        let job = record.next(spec, hosts);
+        let submitted = self.scheduler.submit(spec, &job);
         if matches!(submitted, Err(LaunchError::Refused { .. })) {
             record.submitting = None;
             self.keep(spec, &record)?;
         }
-        record.submitted(submitted?, name, hosts);
+        record.submitted(Submitted { id: submitted?, ..job });
         self.keep(spec, &record)
     }
 
@@ -322,8 +334,8 @@ impl<S: Scheduler> Launcher for Scheduled<S> {
         specs.iter().map(|spec| self.status_now(spec)).collect()
     }
 
-    fn reports(&self) -> Vec<TargetReport> {
-        let details = self.scheduler.details();
+    fn reports(&self, creators: &[String]) -> Vec<TargetReport> {
+        let details = self.scheduler.details(creators);
         vec![TargetReport { name: self.scheduler.target().to_owned(), kind: S::KIND.to_owned(), details }]
     }
 

@@ -15,6 +15,7 @@ mod request;
 mod rest;
 mod script;
 mod unanswered;
+mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ use self::rest::Rest;
 pub use self::rest::{Address as RestAddress, RestOptions, Token as RestToken, Version as RestVersion};
 use self::script::{ended, step_name};
 use self::unanswered::Unanswered;
+pub use self::users::SlurmUsers;
 use crate::record::Submitted;
 use crate::scheduled::{PREFIX, Scheduled, Scheduler, Stage, allocation_of};
 use crate::{AllocationSpec, Ending, HostEnd, LaunchError, Launcher, Wants};
@@ -52,9 +54,12 @@ pub struct SlurmOptions {
     pub conf: Option<PathBuf>,
     /// Where slurmrestd answers; none: Slurm's commands are used.
     pub rest: Option<RestOptions>,
+    /// As whom jobs are submitted; none: all as the caller, or as the token's user.
+    pub users: Option<SlurmUsers>,
     /// The program on the cluster's nodes; none: at the server's own path.
     pub program: Option<PathBuf>,
-    /// Variables that agents get there, besides those of the allocation.
+    /// Variables that agents get there, besides those of the allocation; `{user}` in them is the
+    /// user that they run as.
     pub env: Vec<(String, String)>,
     /// Arguments of each `sbatch`.
     pub args: Vec<String>,
@@ -98,7 +103,8 @@ pub enum Nodes {
 /// A launcher of this cluster: the one that Slurm's commands, or slurmrestd, speak to.
 #[must_use]
 pub fn slurm(options: SlurmOptions) -> impl Launcher {
-    let commands = Commands { target: options.target.clone(), conf: options.conf.clone() };
+    let submit_as = options.users.as_ref().map(|users| users.submit_as.clone()).unwrap_or_default();
+    let commands = Commands::new(&options.target, options.conf.clone(), submit_as);
     let controller: Box<dyn Controller> = match options.rest.clone() {
         Some(rest) => Box::new(Rest::new(rest, commands)),
         None => Box::new(commands),
@@ -113,6 +119,7 @@ struct Cluster {
     controller: Box<dyn Controller>,
     snapshot: Mutex<Option<Snapshot>>,
     verdicts: Verdicts,
+    verdicts_on_users: Verdicts,
     failed: FailedNodes,
     unanswered: Unanswered,
 }
@@ -145,6 +152,7 @@ impl Cluster {
             controller,
             snapshot: Mutex::default(),
             verdicts: Verdicts::default(),
+            verdicts_on_users: Verdicts::default(),
             failed: FailedNodes::default(),
             unanswered: Unanswered::default(),
         }
@@ -185,13 +193,28 @@ impl Cluster {
             return;
         }
         let is_twin = |(id, job): &(&u64, &Job)| {
-            job.name == submitted.name && **id != submitted.id && !matches!(job.state, State::Ends | State::Over(_))
+            self.is_of(submitted, job) && **id != submitted.id && !matches!(job.state, State::Ends | State::Over(_))
         };
         let twins = Vec::from_iter(jobs.iter().filter(is_twin).map(|(id, _)| *id));
         if !twins.is_empty() {
             // The next look tries it again.
-            let _ = self.controller.cancel(&twins);
+            let _ = self.controller.cancel(&twins, submitted.user.as_deref());
         }
+    }
+
+    /// Whether it has the name and the user of one that was submitted: other users may give a job
+    /// any name.
+    fn is_of(&self, submitted: &Submitted, job: &Job) -> bool {
+        let is_users = || match self.options.users {
+            None => true,
+            Some(_) => self.controller.uid_of(submitted.user.as_deref()).is_none_or(|uid| job.uid == Some(uid)),
+        };
+        job.name == submitted.name && is_users()
+    }
+
+    /// Why an allocation of this creator's has no user, if so.
+    fn no_user(&self, creator: &str, what: String) -> LaunchError {
+        LaunchError::NoUser { target: self.options.target.clone(), creator: creator.to_owned(), what }
     }
 
     fn queued(&self, id: u64, job: &Job) -> String {
@@ -251,21 +274,27 @@ impl Scheduler for Cluster {
         self.jobs_since(Instant::now().checked_sub(self.options.interval).unwrap_or_else(Instant::now))
     }
 
-    fn submit(&self, spec: &AllocationSpec, name: &str, hosts: &BTreeSet<u32>) -> Result<u64, LaunchError> {
-        let submitted = self.controller.submit(&Request::of(&self.options, spec, name, hosts));
+    fn user_of(&self, wants: &Wants) -> Result<Option<String>, LaunchError> {
+        let (Some(users), Some(creator)) = (&self.options.users, &wants.creator) else { return Ok(None) };
+        users.of(creator).map(Some).map_err(|what| self.no_user(creator, what))
+    }
+
+    fn submit(&self, spec: &AllocationSpec, job: &Submitted) -> Result<u64, LaunchError> {
+        let submitted = self.controller.submit(&Request::of(&self.options, spec, job));
         self.forget_snapshot();
         if submitted.as_ref().is_err_and(|error| !matches!(error, LaunchError::Refused { .. })) {
-            self.unanswered.note(name);
+            self.unanswered.note(&job.name);
         }
         submitted
     }
 
-    fn find(&self, name: &str, _: &BTreeSet<u32>, known: &[Submitted]) -> Result<Option<u64>, LaunchError> {
+    fn find(&self, submitted: &Submitted, known: &[Submitted]) -> Result<Option<u64>, LaunchError> {
         let jobs = self.jobs_since(Instant::now())?;
         let is_known = |id: &u64| known.iter().any(|job| job.id == *id);
-        let found = jobs.iter().filter(|(id, job)| job.name == name && !is_known(id)).map(|(id, _)| *id).max();
+        let found =
+            jobs.iter().filter(|(id, job)| self.is_of(submitted, job) && !is_known(id)).map(|(id, _)| *id).max();
         let grace = self.controller.grace();
-        if self.unanswered.may_appear(name, grace) && found.is_none() {
+        if self.unanswered.may_appear(&submitted.name, grace) && found.is_none() {
             let seconds = grace.as_secs();
             return Err(self.unavailable(format!(
                 "a submission was not answered; its job is looked for for {seconds} s before it is submitted again"
@@ -319,13 +348,17 @@ impl Scheduler for Cluster {
     }
 
     fn end(&self, all: &[Submitted]) -> Result<(), LaunchError> {
-        let left = |since: Instant| -> Result<Vec<u64>, LaunchError> {
+        // By user.
+        let left = |since: Instant| -> Result<BTreeMap<Option<&str>, Vec<u64>>, LaunchError> {
             let jobs = self.jobs_since(since)?;
-            // By name: an `sbatch` that was given up may have submitted the same again.
-            let is_left = |job: &Job| {
-                !matches!(job.state, State::Over(_)) && all.iter().any(|submitted| submitted.name == job.name)
-            };
-            Ok(jobs.iter().filter(|(_, job)| is_left(job)).map(|(id, _)| *id).collect())
+            let mut left: BTreeMap<_, Vec<u64>> = BTreeMap::new();
+            for (id, job) in jobs.iter().filter(|(_, job)| !matches!(job.state, State::Over(_))) {
+                // By name: an `sbatch` that was given up may have submitted the same again.
+                if let Some(submitted) = all.iter().find(|submitted| self.is_of(submitted, job)) {
+                    left.entry(submitted.user.as_deref()).or_default().push(*id);
+                }
+            }
+            Ok(left)
         };
         if all.is_empty() {
             return Ok(());
@@ -334,13 +367,14 @@ impl Scheduler for Cluster {
         if ids.is_empty() {
             return Ok(());
         }
-        self.controller.cancel(&ids)?;
+        // One user's refusal keeps no other's jobs.
+        ids.iter().map(|(user, ids)| self.controller.cancel(ids, *user)).fold(Ok(()), Result::and)?;
         let (cancelled, mut wait) = (Instant::now(), FIRST_POLL);
         loop {
             wait = pause(wait);
             // All who wait share a look that was taken since.
             let recent = Instant::now().checked_sub(self.options.interval).unwrap_or(cancelled);
-            match left(recent.max(cancelled))?.first() {
+            match left(recent.max(cancelled))?.into_values().flatten().next() {
                 None => return Ok(()),
                 Some(id) if cancelled.elapsed() >= TIMEOUT => {
                     let seconds = TIMEOUT.as_secs();
@@ -355,7 +389,7 @@ impl Scheduler for Cluster {
         let (begun, mut wait) = (Instant::now(), FIRST_POLL);
         let steps = hosts.iter().map(|host| step_name(*host)).collect();
         loop {
-            match self.controller.kill_steps(job.id, &steps)?.first() {
+            match self.controller.kill_steps(job.id, &steps, job.user.as_deref())?.first() {
                 None => {
                     self.forget_snapshot();
                     return Ok(());
@@ -370,21 +404,30 @@ impl Scheduler for Cluster {
     }
 
     fn check(&self, wants: &Wants) -> Result<(), LaunchError> {
+        let user = self.user_of(wants)?;
+        if let (Some(creator), Some(user)) = (&wants.creator, &user) {
+            self.refusal_of_user(user).map_or(Ok(()), |what| Err(self.no_user(creator, what)))?;
+        }
         let refused =
             |what| Err(LaunchError::Refused { target: self.options.target.clone(), scheduler: "Slurm", what });
-        self.refusal(wants).map_or(Ok(()), refused)
+        self.refusal(wants, user).map_or(Ok(()), refused)
     }
 
     fn end_others(&self, is_other: &dyn Fn(&str) -> bool) -> Result<(), LaunchError> {
         let jobs = self.jobs_since(Instant::now())?;
         let is_other = |job: &Job| allocation_of(&job.name).is_some_and(is_other);
         let others = jobs.iter().filter(|(_, job)| !matches!(job.state, State::Over(_)) && is_other(job));
-        let submitted = |(id, job): (&u64, &Job)| Submitted { id: *id, name: job.name.clone(), hosts: BTreeSet::new() };
+        let submitted = |(id, job): (&u64, &Job)| Submitted {
+            id: *id,
+            name: job.name.clone(),
+            hosts: BTreeSet::new(),
+            user: self.options.users.as_ref().and_then(|_| self.controller.user_of(job)),
+        };
         self.end(&Vec::from_iter(others.map(submitted)))
     }
 
     /// Partitions, and the jobs of all servers.
-    fn details(&self) -> Result<Vec<String>, String> {
+    fn details(&self, creators: &[String]) -> Result<Vec<String>, String> {
         let words = |error: LaunchError| error.to_string();
         let known = self.controller.partitions().map_err(words)?;
         let mut details = partitions::sentences(&known);
@@ -394,6 +437,7 @@ impl Scheduler for Cluster {
         let count = |states: [State; 2]| ours().filter(|job| states.contains(&job.state)).count();
         let (run, wait) = (count([State::Runs, State::Paused]), count([State::Waits, State::Boots]));
         details.push(format!("jobs of Shoal: {run} run, {wait} wait"));
+        details.extend(self.missing_users(creators));
         Ok(details)
     }
 }

@@ -101,8 +101,8 @@ impl Launcher for ByTarget {
         self.of(spec).watch(spec, on_end)
     }
 
-    fn reports(&self) -> Vec<TargetReport> {
-        self.targets.values().flat_map(|target| target.reports()).collect()
+    fn reports(&self, creators: &[String]) -> Vec<TargetReport> {
+        self.targets.values().flat_map(|target| target.reports(creators)).collect()
     }
 
     fn end_of(&self, spec: &AllocationSpec, host: u32) -> Option<HostEnd> {

@@ -60,7 +60,7 @@ fn conforms() {
         let slurm = slurm(options);
         conformance::check(&slurm, &dir);
         only_others_are_ended(&slurm, &dir.join("others"));
-        let report = slurm.reports().remove(0).details.unwrap();
+        let report = slurm.reports(&[]).remove(0).details.unwrap();
         assert!(report[0].starts_with("partition main (default): up, 4 of 4 nodes idle"), "{way}: {report:?}");
     }
 }
@@ -73,7 +73,7 @@ fn a_token_that_has_ended_is_renewed(options: &SlurmOptions, rest: &RestOptions,
     );
     let token = RestToken::Command(["sh", "-c", &script].map(str::to_owned).to_vec());
     let rest = RestOptions { token: Some(token), ..rest.clone() };
-    let report = slurm(SlurmOptions { rest: Some(rest), ..options.clone() }).reports().remove(0).details.unwrap();
+    let report = slurm(SlurmOptions { rest: Some(rest), ..options.clone() }).reports(&[]).remove(0).details.unwrap();
     assert!(report[0].starts_with("partition main (default): up, "), "{report:?}");
     assert!(first.exists(), "the first token was not asked for");
 }

@@ -6,7 +6,7 @@ mod inputs;
 
 use std::sync::Arc;
 
-use shoal_launch::{Launcher, Wants};
+use shoal_launch::{LaunchError, Launcher, Wants};
 use shoal_plane::Node;
 use shoal_store::{DataDir, Objects, ResourceKind, Rows, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
@@ -49,13 +49,18 @@ impl Admission {
     /// # Errors
     /// `ValidationException` that names the field and what to do; `ResourceLimitExceeded` while a
     /// budget is spent that refuses jobs; `ServiceUnavailable` while the disk is full.
-    pub(crate) fn check(&self, request: &CreateTrainingJob, may_read: &MayRead) -> Result<(), Error> {
-        self.check_job(request, may_read)?;
+    pub(crate) fn check(
+        &self,
+        request: &CreateTrainingJob,
+        creator: Option<&str>,
+        may_read: &MayRead,
+    ) -> Result<(), Error> {
+        self.check_job(request, creator, may_read)?;
         self.budgets.check(&request.tags, &request.role_arn)
     }
 
     /// The same, whatever is spent.
-    fn check_job(&self, request: &CreateTrainingJob, may_read: &MayRead) -> Result<(), Error> {
+    fn check_job(&self, request: &CreateTrainingJob, creator: Option<&str>, may_read: &MayRead) -> Result<(), Error> {
         self.data_dir.ensure_room().map_err(|error| {
             Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some"))
         })?;
@@ -69,7 +74,7 @@ impl Admission {
         elastic(&*self.images, request)?;
         let is_remote = target.is_some();
         if let Some(target) = &target {
-            self.on_target(target, &request.resources)?;
+            self.on_target(target, &request.resources, creator)?;
         }
         if let Some(target) = target.as_ref().filter(|_| in_container && request.enable_network_isolation) {
             return Err(Error::validation(format!(
@@ -110,16 +115,21 @@ impl Admission {
     }
 
     /// Refuses what the target's scheduler would refuse whenever it is asked.
-    fn on_target(&self, target: &str, resources: &Resources) -> Result<(), Error> {
+    fn on_target(&self, target: &str, resources: &Resources, creator: Option<&str>) -> Result<(), Error> {
         let types = resources.types();
         let gpus = types.iter().filter_map(|(kind, _)| self.budgets.catalog.get(kind)).map(|it| it.gpus).max();
         let kind = types.first().map_or("", |(kind, _)| *kind);
-        let wants = Wants { kind: kind.to_owned(), gpus: gpus.unwrap_or(0), ..Wants::default() };
-        self.launcher.check(&[target.to_owned()], &wants).map_err(|error| {
-            Error::validation(format!(
+        let creator = creator.map(str::to_owned);
+        let wants = Wants { kind: kind.to_owned(), gpus: gpus.unwrap_or(0), creator, ..Wants::default() };
+        self.launcher.check(&[target.to_owned()], &wants).map_err(|error| match error {
+            LaunchError::NoUser { .. } => Error::validation(format!(
+                "Invalid value \"{target}\" of the compute target: {error}. Correct submit_as, token_command or users of \
+                 [target.{target}] in shoal.toml, or choose another target by the tag '{TARGET_TAG}'."
+            )),
+            error => Error::validation(format!(
                 "Invalid value \"{kind}\" at 'resourceConfig.instanceType': {error}. Correct [target.{target}] in \
                  shoal.toml, or choose another target by the tag '{TARGET_TAG}'."
-            ))
+            )),
         })
     }
 
@@ -128,10 +138,16 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Self::check`]; `ResourceNotFound` for a parent that is not there.
-    pub(crate) fn check_tuning(&self, request: &CreateTuningJob, may_read: &MayRead) -> Result<(), Error> {
+    pub(crate) fn check_tuning(
+        &self,
+        request: &CreateTuningJob,
+        creator: Option<&str>,
+        may_read: &MayRead,
+    ) -> Result<(), Error> {
         self.network.check(&request.tags)?;
         for definition in &request.definitions {
-            self.check_job(&definition.training, may_read).map_err(|error| relocated(error, &definition.path))?;
+            self.check_job(&definition.training, creator, may_read)
+                .map_err(|error| relocated(error, &definition.path))?;
             // Its trials get the tuning job's tags.
             self.budgets.check(&request.tags, &definition.training.role_arn)?;
             check_definition(&*self.images, request, definition)?;

@@ -158,6 +158,7 @@ fn wants(plan: &Plan) -> Wants {
         gpus: small(most(|limits| limits.gpus.len() as u64)),
         seconds: time_limit(plan),
         label: first.job_arn.clone(),
+        creator: plan.creator.clone(),
         image: match &first.root {
             Some(Root::Container { image }) => Some(image.clone()),
             _ => None,

@@ -369,7 +369,9 @@ fn started(result: Result<(), LaunchError>) -> Result<Outcome, String> {
         Err(error @ (LaunchError::Unavailable { .. } | LaunchError::Full { .. })) => {
             Ok(Outcome::Delayed { reason: describe(&error), has_written: false })
         }
-        Err(error @ LaunchError::Refused { .. }) => Err(format!("ClientError: {}", describe(&error))),
+        Err(error @ (LaunchError::Refused { .. } | LaunchError::NoUser { .. })) => {
+            Err(format!("ClientError: {}", describe(&error)))
+        }
         Err(error) => Err(describe(&error)),
     }
 }

@@ -231,6 +231,38 @@ mod tests {
     }
 
     #[test]
+    fn jobs_are_submitted_as_users_of_the_cluster() {
+        let users = |more: &str| {
+            let settings = read(&format!("[target.lab]\nkind = \"slurm\"\n{more}"))?;
+            let Scheduler::Slurm(slurm) = &settings.targets[0].scheduler else { panic!("Slurm") };
+            Ok::<_, String>(slurm.users.clone())
+        };
+        assert_eq!(users(""), Ok(None));
+        let sudo = "submit_as = [\"sudo\", \"-n\", \"-u\", \"{user}\", \"--\"]\n";
+        let found = users(&format!("{sudo}users = {{ anna = \"asmith\" }}\nshared = \"/scratch/{{user}}\"\n"));
+        let found = found.unwrap().unwrap();
+        assert_eq!((&*found.submit_as[3], &*found.names["anna"]), ("{user}", "asmith"));
+        let rest = "rest = \"unix:/s\"\n";
+        let tokens = format!("{rest}token_command = [\"scontrol\", \"token\", \"username={{user}}\"]\n");
+        let found = users(&format!("{tokens}user = \"shoal\"\n")).unwrap().unwrap();
+        assert_eq!(found.submit_as, [""; 0]);
+        for (more, expected) in [
+            ("submit_as = [\"sudo\"]\n".to_owned(), "submit_as has no {user} in it"),
+            ("submit_as = \"sudo {user}\"\n".to_owned(), "submit_as is a list of texts, such as [\"sudo\", "),
+            ("users = { anna = \"a\" }\n".to_owned(), "users is of no use without submit_as"),
+            (format!("{sudo}users = [\"anna\"]\n"), "users is a table: users = { anna = "),
+            (format!("{sudo}users = {{ anna = \"-u\" }}\n"), "users.anna = \"-u\" is not the name of a user"),
+            (format!("{sudo}cache = \"/local\"\n"), "put {user} into it, such as cache = \"/scratch/{user}\""),
+            (format!("{sudo}shared = \"/scratch\"\n"), "shared is one directory for all users"),
+            (format!("{sudo}{rest}"), "jobs are those of the token's user: give token_command = [\"scontrol\", "),
+            (tokens, "give user, too, whose token is used for the owner's own jobs"),
+        ] {
+            let error = users(&more).unwrap_err();
+            assert!(error.contains(expected), "{more}: {error}");
+        }
+    }
+
+    #[test]
     fn a_kubernetes_cluster_and_its_types() {
         let settings = read(
             "[target.k8s]\nkind = \"kubernetes\"\nkubeconfig = \"/etc/kube\"\nnamespace = \"ml\"\n\

@@ -234,6 +234,7 @@ mod tests {
                 gpus: 1,
                 seconds: Some(60),
                 label: "arn".to_owned(),
+                creator: None,
                 image: image.map(str::to_owned),
             },
             dir: "/nowhere".into(),

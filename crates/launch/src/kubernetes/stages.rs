@@ -51,7 +51,7 @@ mod tests {
     use crate::{Ending, HostEnd};
 
     fn stage(states: &[Option<PodState>], gone: bool) -> Stage {
-        let job = Submitted { id: 0, name: "shoal-a".into(), hosts: (1..).take(states.len()).collect() };
+        let job = Submitted { id: 0, name: "shoal-a".into(), hosts: (1..).take(states.len()).collect(), user: None };
         let seen = |state: &PodState| Seen { pod: Arc::default(), state: state.clone(), gone: gone.then(Instant::now) };
         let named =
             (1..).zip(states).filter_map(|(host, state)| Some((format!("shoal-a-{host}"), seen(state.as_ref()?))));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Cluster;
 use super::request::Request;
+use crate::record::Submitted;
 use crate::scheduled::job_name;
 use crate::{AllocationSpec, LaunchError, Wants};
 
@@ -20,7 +21,7 @@ const SILENT: Duration = Duration::from_secs(10);
 /// configuration is not available" is not among them: Slurm prints it of nodes that are down, too.
 const LASTING: [&str; 3] = ["invalid ", "is invalid", "unrecognized option"];
 
-/// Answers of the last minute, by arguments of `sbatch`.
+/// Answers of the last minute, by arguments of `sbatch` or by user.
 #[derive(Debug, Default)]
 pub(super) struct Verdicts(Mutex<HashMap<Vec<String>, Verdict>>);
 
@@ -31,7 +32,7 @@ struct Verdict {
 }
 
 impl Verdicts {
-    /// Why such jobs are refused, if they are; asks when nothing is known.
+    /// Why they are refused, if they are; asks when nothing is known.
     pub(super) fn of(
         &self,
         args: &[String],
@@ -43,7 +44,7 @@ impl Verdicts {
             return verdict.refused.clone();
         }
         let (refused, fresh) = match ask() {
-            Err(LaunchError::Refused { what, .. }) => (is_lasting(&what).then_some(what), FRESH),
+            Err(LaunchError::Refused { what, .. }) => (Some(what), FRESH),
             Ok(_) => (None, FRESH),
             Err(_) => (None, SILENT),
         };
@@ -55,8 +56,22 @@ impl Verdicts {
 }
 
 impl Cluster {
-    /// Why such instances are refused whenever they are asked for, if they are.
-    pub(super) fn refusal(&self, wants: &Wants) -> Option<String> {
+    /// Why nothing can be done as this user, if so.
+    pub(super) fn refusal_of_user(&self, user: &str) -> Option<String> {
+        let ask = || self.controller.try_user(user);
+        self.verdicts_on_users.of(&[user.to_owned()], Instant::now(), ask)
+    }
+
+    /// Which of these creators have no user as whom jobs can be submitted, and why, in sentences.
+    pub(super) fn missing_users(&self, creators: &[String]) -> Vec<String> {
+        let Some(users) = &self.options.users else { return Vec::new() };
+        let all: BTreeSet<&String> = creators.iter().chain(users.names.keys()).collect();
+        let problem = |creator: &&String| users.of(creator).map_or_else(Some, |user| self.refusal_of_user(&user));
+        all.iter().filter_map(|it| Some(format!("no jobs of {it} are taken: {}", problem(it)?))).collect()
+    }
+
+    /// Why such instances are refused whenever a user asks for them, if they are.
+    pub(super) fn refusal(&self, wants: &Wants, user: Option<String>) -> Option<String> {
         // Names alone: how much there is room for changes with the nodes that are up.
         let wants = Wants { kind: wants.kind.clone(), gpus: wants.gpus, ..Wants::default() };
         let spec = AllocationSpec {
@@ -69,8 +84,18 @@ impl Cluster {
             wants,
             dir: PathBuf::new(),
         };
-        let request = Request::of(&self.options, &spec, &job_name(&spec, 0), &BTreeSet::from([1]));
-        self.verdicts.of(&request.arguments(), Instant::now(), || self.controller.test(&request))
+        let job = Submitted { id: 0, name: job_name(&spec, 0), hosts: BTreeSet::from([1]), user };
+        let request = Request::of(&self.options, &spec, &job);
+        let key = Vec::from_iter(request.arguments().into_iter().chain(job.user));
+        self.verdicts.of(&key, Instant::now(), || lasting(self.controller.test(&request)))
+    }
+}
+
+/// Without a refusal that may pass.
+fn lasting(tested: Result<(), LaunchError>) -> Result<(), LaunchError> {
+    match tested {
+        Err(LaunchError::Refused { what, .. }) if !is_lasting(&what) => Ok(()),
+        tested => tested,
     }
 }
 
@@ -103,7 +128,7 @@ mod tests {
             ("allocation failure: Requested node configuration is not available", false),
             ("allocation failure: Required node not available (down, drained or reserved)", false),
         ] {
-            let verdict = Verdicts::default().of(&[], Instant::now(), || refused(what));
+            let verdict = Verdicts::default().of(&[], Instant::now(), || lasting(refused(what)));
             assert_eq!(verdict.is_some(), is_refused, "{what}");
         }
     }

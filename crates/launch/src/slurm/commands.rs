@@ -1,16 +1,20 @@
-//! Slurm's commands, which speak to its controller.
+//! Slurm's commands, which speak to its controller, as the caller or as another user.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use rustix::process::geteuid;
 
 use super::controller::Controller;
 use super::exchange::{Printed, exchange};
 use super::partitions::{self, Partition};
 use super::queue::{FORMAT, Job, jobs};
 use super::request::Request;
+use super::users::words_for;
 use crate::LaunchError;
 
 /// For a command, whose own limit is 10 to 100 s; one that takes longer than this is repeated.
@@ -23,8 +27,14 @@ pub(super) const QUICK: Duration = Duration::from_secs(3);
 const ENVIRONMENT: [&str; 6] = ["HOME", "USER", "LOGNAME", "PATH", "LANG", "LD_LIBRARY_PATH"];
 /// Likewise, all that begin so.
 const PREFIXES: [&str; 3] = ["SLURM_", "SBATCH_", "LC_"];
+/// What of all that only the caller gets: another user has their own, and not the caller's token.
+const OWN: [&str; 4] = ["HOME", "USER", "LOGNAME", "SLURM_JWT"];
 /// But for these: one job becomes many, `sbatch` does not return before its job's end.
 const NOT_PASSED: [&str; 2] = ["SBATCH_ARRAY_INX", "SBATCH_WAIT"];
+
+/// How long another user's `sbatch` may go on when its caller has given it up, or was killed: the
+/// kernel ends it with its caller only as long as both are of one user.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// What Slurm's commands say when the controller cannot be reached, takes nothing now, or refuses a
 /// credential (which another token or a clock that is right again replaces). The same command may
@@ -48,14 +58,22 @@ const PASSING: [&str; 15] = [
 ];
 
 /// A cluster that Slurm's commands on this machine speak to.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Commands {
     /// The compute target's name, for messages.
     pub(super) target: String,
     pub(super) conf: Option<PathBuf>,
+    /// Before commands of another user; empty: the caller runs them.
+    submit_as: Vec<String>,
+    /// Numbers of users, by name.
+    uids: Mutex<BTreeMap<String, u32>>,
 }
 
 impl Commands {
+    pub(super) fn new(target: &str, conf: Option<PathBuf>, submit_as: Vec<String>) -> Self {
+        Self { target: target.to_owned(), conf, submit_as, uids: Mutex::default() }
+    }
+
     /// Runs a command of Slurm's; gives what it prints. One that takes longer than `limit` is
     /// killed, and so is one whose caller is.
     ///
@@ -71,6 +89,49 @@ impl Commands {
         let mut command = Command::new(words[0]);
         command.env_clear().envs(env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed)));
         self.run_command(command, words, args, input, limit)
+    }
+
+    /// The same as a user (none: the caller).
+    ///
+    /// # Errors
+    /// As those of [`Commands::run`]; [`LaunchError::Unavailable`], too, if nothing can be run as
+    /// that user, who may be there again in a moment.
+    fn run_as(
+        &self,
+        user: Option<&str>,
+        words: &[&str],
+        args: &[String],
+        input: Option<&str>,
+        limit: Duration,
+    ) -> Result<String, LaunchError> {
+        let Some(user) = user.filter(|_| !self.submit_as.is_empty()) else {
+            return self.run(words, args, input, limit);
+        };
+        match self.run_for(user, words, args, input, limit) {
+            Err(refused @ LaunchError::Refused { .. }) => match self.try_user(user) {
+                Err(LaunchError::Refused { target, what, .. }) => Err(LaunchError::Unavailable { target, what }),
+                _ => Err(refused),
+            },
+            done => done,
+        }
+    }
+
+    fn run_for(
+        &self,
+        user: &str,
+        words: &[&str],
+        args: &[String],
+        input: Option<&str>,
+        limit: Duration,
+    ) -> Result<String, LaunchError> {
+        let before = words_for(&self.submit_as, user);
+        let words = Vec::from_iter(before.iter().map(String::as_str).chain(words.iter().copied()));
+        let mut command = Command::new(words[0]);
+        let is_passed = |name: &str| is_passed(name) && !OWN.contains(&name);
+        command.env_clear().envs(env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed)));
+        // Jobs begin where they are submitted, and that user may not enter this directory.
+        command.current_dir("/");
+        self.run_command(command, &words, args, input, limit)
     }
 
     /// Runs a command of the target's owner, which has the server's whole environment.
@@ -132,7 +193,8 @@ impl Controller for Commands {
     }
 
     fn submit(&self, request: &Request) -> Result<u64, LaunchError> {
-        let printed = self.run(&["sbatch"], &request.arguments(), Some(&request.script), TIMEOUT)?;
+        let user = request.user.as_deref();
+        let printed = self.run_as(user, &["sbatch"], &request.arguments(), Some(&request.script), TIMEOUT)?;
         // `ID` or `ID;CLUSTER`.
         let id = printed.trim().split(';').next().and_then(|id| id.parse().ok());
         id.ok_or_else(|| LaunchError::Unavailable {
@@ -143,28 +205,54 @@ impl Controller for Commands {
 
     fn test(&self, request: &Request) -> Result<(), LaunchError> {
         let words = ["sbatch", "--test-only"];
-        self.run(&words, &request.arguments(), Some(&request.script), QUICK).map(drop)
+        self.run_as(request.user.as_deref(), &words, &request.arguments(), Some(&request.script), QUICK).map(drop)
     }
 
-    fn cancel(&self, jobs: &[u64]) -> Result<(), LaunchError> {
+    fn cancel(&self, jobs: &[u64], user: Option<&str>) -> Result<(), LaunchError> {
         let ids = Vec::from_iter(jobs.iter().map(u64::to_string));
         // Steps first and immediately; then what is queued, or is between two steps.
         for words in [&["scancel", "--quiet", "--full", "--signal=KILL"][..], &["scancel", "--quiet"]] {
-            unless_over(self.run(words, &ids, None, TIMEOUT))?;
+            let cancelled = unless_over(self.run_as(user, words, &ids, None, TIMEOUT));
+            if cancelled.is_err() && user.is_some() {
+                // The user may be gone, and the caller an operator of Slurm's. The next look shows it.
+                let _ = self.run(words, &ids, None, TIMEOUT);
+            }
+            cancelled?;
         }
         Ok(())
     }
 
-    fn kill_steps(&self, job: u64, names: &BTreeSet<String>) -> Result<Vec<String>, LaunchError> {
+    fn kill_steps(&self, job: u64, names: &BTreeSet<String>, user: Option<&str>) -> Result<Vec<String>, LaunchError> {
         let job = job.to_string();
         let words = ["squeue", "--steps", "--noheader", "--format", "%i|%j", "--job", &job];
         let text = self.run(&words, &[], None, TIMEOUT)?;
         let steps = text.lines().filter_map(|line| line.trim().split_once('|'));
         let left = Vec::from_iter(steps.filter(|(_, name)| names.contains(*name)).map(|(step, _)| step.to_owned()));
         if !left.is_empty() {
-            unless_over(self.run(&["scancel", "--quiet", "--signal=KILL"], &left, None, TIMEOUT))?;
+            unless_over(self.run_as(user, &["scancel", "--quiet", "--signal=KILL"], &left, None, TIMEOUT))?;
         }
         Ok(left)
+    }
+
+    fn try_user(&self, user: &str) -> Result<(), LaunchError> {
+        match self.run_for(user, &["sbatch", "--version"], &[], None, QUICK) {
+            Err(LaunchError::Refused { scheduler, target, what }) => {
+                let what = format!("sbatch cannot be run as user {user}: {what}");
+                Err(LaunchError::Refused { scheduler, target, what })
+            }
+            tried => tried.map(drop),
+        }
+    }
+
+    fn uid_of(&self, user: Option<&str>) -> Option<u32> {
+        let Some(user) = user else { return Some(geteuid().as_raw()) };
+        let known = || self.uids.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(uid) = known().get(user) {
+            return Some(*uid);
+        }
+        let uid = self.run(&["id", "-u", user], &[], None, QUICK).ok()?.trim().parse().ok()?;
+        known().insert(user.to_owned(), uid);
+        Some(uid)
     }
 
     fn partitions(&self) -> Result<Vec<Partition>, LaunchError> {
@@ -177,6 +265,10 @@ impl Controller for Commands {
         let text = self.run(&words, &[], None, QUICK)?;
         // One line for each partition of a node.
         Ok(BTreeSet::from_iter(text.lines().map(|line| line.trim().to_owned())).into_iter().collect())
+    }
+
+    fn grace(&self) -> Duration {
+        if self.submit_as.is_empty() { Duration::ZERO } else { GRACE }
     }
 }
 
@@ -197,7 +289,39 @@ mod tests {
     }
 
     fn gpu() -> Commands {
-        Commands { target: "gpu".to_owned(), conf: None }
+        Commands::new("gpu", None, Vec::new())
+    }
+
+    fn as_others(script: &str) -> Commands {
+        let words = ["/bin/sh", "-c", script, "{user}"].map(str::to_owned).to_vec();
+        Commands::new("gpu", None, words)
+    }
+
+    #[test]
+    fn another_users_command_follows_the_settings_words() {
+        let commands = as_others("echo \"$(pwd):$0:$*:${HOME:-none}:${CARGO_PKG_NAME:-none}\"");
+        let run = |user| commands.run_as(user, &["/bin/echo", "a"], &["b".to_owned()], None, TIMEOUT);
+        assert_eq!(run(Some("anna")).expect("it prints"), "/:anna:/bin/echo a b:none:none\n");
+        assert_eq!(run(None).expect("it prints"), "a b\n");
+        assert_eq!((commands.grace(), gpu().grace()), (GRACE, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_user_as_whom_nothing_runs_is_told_from_what_slurm_refuses() {
+        let nobody = as_others("echo \"sudo: unknown user $0\" >&2; exit 1");
+        let what = "sbatch cannot be run as user anna: sudo: unknown user anna";
+        assert!(matches!(nobody.try_user("anna"), Err(LaunchError::Refused { what: it, .. }) if it == what));
+        let done = nobody.run_as(Some("anna"), &["sbatch"], &[], None, TIMEOUT);
+        assert!(matches!(done, Err(LaunchError::Unavailable { what: it, .. }) if it == what));
+        let script = "[ \"$2\" = --version ] || { echo sbatch: error: invalid account >&2; exit 1; }";
+        let refused = as_others(script).run_as(Some("anna"), &["sbatch", "--parsable"], &[], None, TIMEOUT);
+        assert!(matches!(refused, Err(LaunchError::Refused { what, .. }) if what == "sbatch: error: invalid account"));
+    }
+
+    #[test]
+    fn users_have_numbers() {
+        assert_eq!((gpu().uid_of(Some("root")), gpu().uid_of(Some("no-such-user"))), (Some(0), None));
+        assert_eq!(gpu().uid_of(None), Some(geteuid().as_raw()));
     }
 
     #[test]

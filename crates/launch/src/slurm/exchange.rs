@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,7 +26,8 @@ pub(super) struct Printed {
 }
 
 /// Runs a command as a process group of its own; none: it took longer than `limit`, and its group
-/// was killed. It is killed with its caller, too.
+/// was killed. It is killed with its caller, too. One that has become another user's cannot be
+/// killed, and ends by itself.
 ///
 /// # Errors
 /// It could not be started.
@@ -38,10 +40,14 @@ pub(super) fn exchange(mut command: Command, input: &str, limit: Duration) -> io
     let printed = talk(&mut child, input.as_bytes(), Instant::now() + limit);
     if !matches!(printed, Ok(Some(_))) {
         // By the group while its leader is not waited for: its number is nobody else's.
-        if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process_group(group, Signal::KILL);
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let is_killed = group.is_some_and(|group| kill_process_group(group, Signal::KILL).is_ok());
+        let mut reap = move || drop(child.wait());
+        if is_killed {
+            reap();
+        } else {
+            thread::spawn(reap);
         }
-        let _ = child.wait();
     }
     printed
 }
@@ -133,8 +139,6 @@ impl<P: Read + AsFd> Pipe<P> {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use super::*;
 
     const LONG: Duration = Duration::from_secs(20);

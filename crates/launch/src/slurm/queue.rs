@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::Ending;
 
 /// Fields of a line, in this order; the comment, which has the separator in it, is the last.
-pub(super) const FORMAT: &str = "%i|%T|%r|%S|%N|%j|%k";
+pub(super) const FORMAT: &str = "%i|%T|%r|%S|%N|%j|%u|%U|%k";
 
 /// A job as Slurm has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,10 @@ pub(super) struct Job {
     /// Which nodes it has or had, as a list of Slurm's; empty: none.
     pub(super) nodes: String,
     pub(super) name: String,
+    /// Whose it is, by name.
+    pub(super) user: String,
+    /// The same, by number, where that is known.
+    pub(super) uid: Option<u32>,
     pub(super) comment: String,
 }
 
@@ -45,10 +49,10 @@ pub(super) fn jobs(text: &str) -> BTreeMap<u64, Job> {
 }
 
 fn job(line: &str) -> Option<(u64, Job)> {
-    let mut fields = line.splitn(7, '|');
+    let mut fields = line.splitn(9, '|');
     let mut next = || fields.next().map(str::trim);
     let (id, state, reason, start) = (next()?.parse().ok()?, next()?, next()?, next()?);
-    let (nodes, name) = (next()?, next()?);
+    let (nodes, name, user, uid) = (next()?, next()?, next()?, next()?);
     let known = |text: &&str| !matches!(*text, "" | "(null)" | "N/A" | "None");
     Some((
         id,
@@ -58,6 +62,8 @@ fn job(line: &str) -> Option<(u64, Job)> {
             start: Some(start).filter(known).map(str::to_owned),
             nodes: Some(nodes).filter(known).unwrap_or_default().to_owned(),
             name: name.to_owned(),
+            user: user.to_owned(),
+            uid: uid.parse().ok(),
             comment: next().filter(known).unwrap_or_default().to_owned(),
         },
     ))
@@ -136,12 +142,13 @@ mod tests {
 
     #[test]
     fn lines_are_jobs() {
-        let text = "12|RUNNING|None|2026-11-27T08:00:00|n[1-2]|shoal-a|arn:x|2:no | space\n\
-                    13|PENDING|Resources|N/A||shoal-b|(null)\nnonsense\n\
-                    14|NODE_FAIL|NodeDown|2026-11-27T08:00:00|n1|c|\n";
+        let text = "12|RUNNING|None|2026-11-27T08:00:00|n[1-2]|shoal-a|anna|1001|arn:x|2:no | space\n\
+                    13|PENDING|Resources|N/A||shoal-b|root|0|(null)\nnonsense\n\
+                    14|NODE_FAIL|NodeDown|2026-11-27T08:00:00|n1|c|root|0|\n";
         let jobs = jobs(text);
         assert_eq!(jobs.keys().copied().collect::<Vec<_>>(), [12, 13, 14]);
         assert_eq!((jobs[&12].state, &*jobs[&12].comment), (State::Runs, "arn:x|2:no | space"));
+        assert_eq!((&*jobs[&12].user, jobs[&12].uid), ("anna", Some(1001)));
         assert_eq!((&*jobs[&12].nodes, &*jobs[&13].nodes), ("n[1-2]", ""));
         assert_eq!((jobs[&13].state, &jobs[&13].start, &*jobs[&13].comment), (State::Waits, &None, ""));
         assert_eq!((jobs[&14].state, &*jobs[&14].name), (State::Over(Ending::NodeFailed), "c"));

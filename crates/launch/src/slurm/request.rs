@@ -1,10 +1,9 @@
 //! What a job is to have, however it is submitted.
 
-use std::collections::BTreeSet;
-
 use super::script::script;
 use super::{Nodes, SlurmOptions};
 use crate::AllocationSpec;
+use crate::record::Submitted;
 
 /// A job that is to be submitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,6 +11,8 @@ pub(super) struct Request {
     pub(super) name: String,
     pub(super) comment: String,
     pub(super) script: String,
+    /// Whose job it is to be; none: the caller's.
+    pub(super) user: Option<String>,
     pub(super) hosts: u32,
     pub(super) nodes: Nodes,
     /// Of each host; 0: as the cluster has it. Likewise the next two.
@@ -24,17 +25,17 @@ pub(super) struct Request {
 }
 
 impl Request {
-    pub(super) fn of(options: &SlurmOptions, spec: &AllocationSpec, name: &str, hosts: &BTreeSet<u32>) -> Self {
+    pub(super) fn of(options: &SlurmOptions, spec: &AllocationSpec, job: &Submitted) -> Self {
         let wants = &spec.wants;
         let of_type = options.types.get(&wants.kind).cloned().unwrap_or_default();
         let nodes = of_type.nodes.unwrap_or(options.nodes);
         let program = options.program.as_ref().unwrap_or(&spec.program).to_string_lossy().into_owned();
-        let spec = &AllocationSpec { env: [&spec.env[..], &options.env].concat(), ..spec.clone() };
         Self {
-            name: name.to_owned(),
+            name: job.name.clone(),
             comment: wants.label.clone(),
-            script: script(spec, hosts, &program, nodes != Nodes::Packed),
-            hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
+            script: script(options, spec, job, &program, nodes != Nodes::Packed),
+            user: job.user.clone(),
+            hosts: u32::try_from(job.hosts.len()).unwrap_or(u32::MAX),
             nodes,
             cpus: wants.cpus,
             megabytes: wants.memory_bytes.div_ceil(1 << 20),

@@ -11,6 +11,7 @@ mod transport;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::{Method, Request as HttpRequest};
@@ -61,54 +62,78 @@ impl RestOptions {
 #[derive(Debug)]
 pub(super) struct Rest {
     options: RestOptions,
-    tokens: Tokens,
+    /// By user; none: the caller's.
+    tokens: Mutex<BTreeMap<Option<String>, Arc<Tokens>>>,
     commands: Commands,
 }
 
 impl Rest {
     pub(super) fn new(options: RestOptions, commands: Commands) -> Self {
-        Self { tokens: Tokens::new(options.token.clone()), options, commands }
+        Self { tokens: Mutex::default(), options, commands }
     }
 
     fn unavailable(&self, what: String) -> LaunchError {
         LaunchError::Unavailable { target: self.commands.target.clone(), what }
     }
 
-    fn ask(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value, LaunchError> {
-        self.ask_within(TIMEOUT, method, path, body)
+    /// The tokens of a user; none: the one that the settings name.
+    fn tokens(&self, user: Option<&str>) -> Arc<Tokens> {
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_user = || {
+            let name = user.or(self.options.user.as_deref()).unwrap_or_default();
+            Arc::new(Tokens::new(self.options.token.as_ref().map(|token| token.of(name))))
+        };
+        tokens.entry(user.map(str::to_owned)).or_insert_with(of_user).clone()
     }
 
-    /// Asks; a token that is refused is renewed once.
-    fn ask_within(
+    fn get(&self, path: &str) -> Result<Value, LaunchError> {
+        self.ask(None, TIMEOUT, &Method::GET, path, None)
+    }
+
+    /// Asks as a user; a token that is refused is renewed once.
+    fn ask(
         &self,
+        user: Option<&str>,
         limit: Duration,
         method: &Method,
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, LaunchError> {
-        let until = Instant::now() + limit;
-        let mut answer = self.send(limit, method, path, body);
+        let (until, tokens) = (Instant::now() + limit, self.tokens(user));
+        let send = |limit: Duration| {
+            let token = tokens.token(&self.commands, limit)?;
+            self.send(limit, token.map(|token| (user, token)), method, path, body)
+        };
+        let mut answer = send(limit);
         let is_renewed = match verdict(answer.as_ref()) {
             Verdict::Fine => false,
-            Verdict::TokenRefused => self.tokens.renew(),
+            Verdict::TokenRefused => tokens.renew(),
             // Something was perhaps submitted: the caller looks for it first.
-            Verdict::Doubtful => self.tokens.renew_doubtful() && *method != Method::POST,
+            Verdict::Doubtful => tokens.renew_doubtful() && *method != Method::POST,
         };
         let left = until.saturating_duration_since(Instant::now());
         if is_renewed && !left.is_zero() {
-            answer = self.send(left, method, path, body);
+            answer = send(left);
         }
         self.read(&answer?)
     }
 
-    fn send(&self, limit: Duration, method: &Method, path: &str, body: Option<&Value>) -> Result<Answer, LaunchError> {
-        let RestOptions { address, version, user, .. } = &self.options;
+    fn send(
+        &self,
+        limit: Duration,
+        token: Option<(Option<&str>, String)>,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Answer, LaunchError> {
+        let RestOptions { address, version, .. } = &self.options;
         let path = format!("/slurm/{}/{path}", version.name());
         let mut request = HttpRequest::builder().method(method.clone()).uri(&path).header("Host", address.host());
         request = request.header("Accept", "application/json");
-        if let Some(token) = self.tokens.token(&self.commands, limit)? {
+        if let Some((user, token)) = token {
             // It needs the user, though the token names it.
-            if let Some(user) = user.clone().or_else(|| tokens::user(&token)) {
+            let user = user.or(self.options.user.as_deref()).map(str::to_owned);
+            if let Some(user) = user.or_else(|| tokens::user(&token)) {
                 request = request.header("X-SLURM-USER-NAME", user);
             }
             request = request.header("X-SLURM-USER-TOKEN", token);
@@ -170,7 +195,7 @@ impl Rest {
 
 impl Controller for Rest {
     fn jobs(&self) -> Result<BTreeMap<u64, Job>, LaunchError> {
-        Ok(self.answers().jobs(&self.ask(&Method::GET, "jobs/", None)?))
+        Ok(self.answers().jobs(&self.get("jobs/")?))
     }
 
     fn submit(&self, request: &Request) -> Result<u64, LaunchError> {
@@ -179,7 +204,7 @@ impl Controller for Rest {
             target: self.commands.target.clone(),
             what,
         })?;
-        let answer = self.ask(&Method::POST, "job/submit", Some(&body))?;
+        let answer = self.ask(request.user.as_deref(), TIMEOUT, &Method::POST, "job/submit", Some(&body))?;
         answers::number(&answer["job_id"])
             .filter(|id| *id > 0)
             .ok_or_else(|| self.unavailable(format!("slurmrestd answers {answer} and no job's number")))
@@ -190,9 +215,9 @@ impl Controller for Rest {
         if self.commands.conf.is_none() { Ok(()) } else { self.commands.test(request) }
     }
 
-    fn cancel(&self, jobs: &[u64]) -> Result<(), LaunchError> {
+    fn cancel(&self, jobs: &[u64], user: Option<&str>) -> Result<(), LaunchError> {
         for job in jobs {
-            match self.ask(&Method::DELETE, &format!("job/{job}"), None) {
+            match self.ask(user, TIMEOUT, &Method::DELETE, &format!("job/{job}"), None) {
                 // Jobs that are over already.
                 Ok(_) | Err(LaunchError::Refused { .. }) => {}
                 Err(error) => return Err(error),
@@ -201,7 +226,7 @@ impl Controller for Rest {
         Ok(())
     }
 
-    fn kill_steps(&self, job: u64, names: &BTreeSet<String>) -> Result<Vec<String>, LaunchError> {
+    fn kill_steps(&self, job: u64, names: &BTreeSet<String>, user: Option<&str>) -> Result<Vec<String>, LaunchError> {
         if self.commands.conf.is_none() {
             return Err(LaunchError::Refused {
                 scheduler: "Slurm",
@@ -213,19 +238,28 @@ impl Controller for Rest {
                 ),
             });
         }
-        self.commands.kill_steps(job, names)
+        self.commands.kill_steps(job, names, user)
+    }
+
+    fn try_user(&self, user: &str) -> Result<(), LaunchError> {
+        self.tokens(Some(user)).find(&self.commands, QUICK).map(drop)
     }
 
     fn partitions(&self) -> Result<Vec<Partition>, LaunchError> {
-        let partitions = self.ask(&Method::GET, "partitions/", None)?;
-        Ok(self.answers().partitions(&partitions, &self.ask(&Method::GET, "nodes/", None)?))
+        let partitions = self.get("partitions/")?;
+        Ok(self.answers().partitions(&partitions, &self.get("nodes/")?))
     }
 
     fn nodes_down(&self, nodes: &str) -> Result<Vec<String>, LaunchError> {
         let names = super::hostlist::expand(nodes);
-        let mut down = self.answers().nodes_down(&self.ask_within(QUICK, &Method::GET, "nodes/", None)?);
+        let mut down = self.answers().nodes_down(&self.ask(None, QUICK, &Method::GET, "nodes/", None)?);
         down.retain(|name| names.contains(name));
         Ok(down)
+    }
+
+    fn user_of(&self, job: &Job) -> Option<String> {
+        let is_own = job.user.is_empty() || self.options.user.as_ref() == Some(&job.user);
+        (!is_own).then(|| job.user.clone())
     }
 
     fn grace(&self) -> Duration {

@@ -2,25 +2,47 @@
 //! by itself. Which agents have ended, and their last lines, stand in the job's comment, where
 //! the server reads it with the job's state: it needs no shared file system.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use super::SlurmOptions;
+use super::users::USER;
 use crate::AllocationSpec;
+use crate::record::Submitted;
 
 /// Name of the step of a host.
 pub(super) fn step_name(host: u32) -> String {
     format!("host-{host}")
 }
 
+/// Of a job of another user's than the caller: by the environment it may be the caller's.
+const IDENTITY: &str = r#"USER=$(id -un) || exit 1
+LOGNAME=$USER
+HOME=$(getent passwd "$USER" | cut -d : -f 6)
+export USER LOGNAME HOME
+"#;
+
 /// The script. `one_per_node`: each agent on a node of its own.
-pub(super) fn script(spec: &AllocationSpec, hosts: &BTreeSet<u32>, program: &str, one_per_node: bool) -> String {
+pub(super) fn script(
+    options: &SlurmOptions,
+    spec: &AllocationSpec,
+    job: &Submitted,
+    program: &str,
+    one_per_node: bool,
+) -> String {
     // By `sbatch`'s environment: what it needed itself may be a credential.
     let mut text = String::from("#!/bin/sh\nunset SLURM_JWT\n");
+    if job.user.is_some() {
+        text.push_str(IDENTITY);
+    }
     for (name, value) in &spec.env {
         let _ = writeln!(text, "export {name}={}", quoted(value));
     }
+    for (name, value) in &options.env {
+        // The caller's own name is not known before.
+        let _ = writeln!(text, "export {name}={}", quoted(value).replace(USER, r#"'"$(id -un)"'"#));
+    }
     let words: Vec<String> = std::iter::once(program).chain(spec.args.iter().map(String::as_str)).map(quoted).collect();
-    let hosts: Vec<String> = hosts.iter().map(u32::to_string).collect();
+    let hosts: Vec<String> = job.hosts.iter().map(u32::to_string).collect();
     let placed = if one_per_node { "--nodes=1 --nodelist=\"$node\" --exact --mem=0" } else { "--nodes=1 --exact" };
     let _ = write!(
         text,
@@ -75,11 +97,42 @@ pub(super) fn ended(comment: &str) -> Vec<(u32, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
+    use crate::Wants;
 
     #[test]
     fn words_stay_words() {
         assert_eq!(quoted("it's \"$HOME\""), r#"'it'\''s "$HOME"'"#);
+    }
+
+    #[test]
+    fn another_users_job_has_that_users_home_and_places() {
+        let of = |user: Option<&str>| {
+            let env = vec![("SHOAL_CACHE".to_owned(), "/local disk/{user}/shoal".to_owned())];
+            let options = SlurmOptions { env, ..SlurmOptions::default() };
+            let spec = AllocationSpec {
+                id: "a-1".to_owned(),
+                instances: 1,
+                program: "/bin/shoal".into(),
+                args: Vec::new(),
+                env: vec![("SHOAL_AGENT_TOKEN".to_owned(), "{user}".to_owned())],
+                nodes: Vec::new(),
+                wants: Wants::default(),
+                dir: PathBuf::new(),
+            };
+            let user = user.map(str::to_owned);
+            script(&options, &spec, &Submitted { id: 0, name: String::new(), hosts: [1].into(), user }, "shoal", true)
+        };
+        let begin = |text: &str| {
+            Vec::from_iter(text.lines().skip(2).take_while(|line| !line.starts_with('[')).map(str::to_owned))
+        };
+        let variables =
+            ["export SHOAL_AGENT_TOKEN='{user}'", r#"export SHOAL_CACHE='/local disk/'"$(id -un)"'/shoal'"#];
+        assert_eq!(begin(&of(None)), variables);
+        assert_eq!(begin(&of(Some("anna"))).split_off(4), variables);
+        assert!(of(Some("anna")).contains("\nexport USER LOGNAME HOME\n"));
     }
 
     #[test]

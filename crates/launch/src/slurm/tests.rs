@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_job_that_ends_has_no_ends_of_hosts_yet() {
     let of = |state: &str| {
-        let all = queue::jobs(&format!("7|{state}|None|N/A|n1|shoal-a|arn:a|2:killed"));
+        let all = queue::jobs(&format!("7|{state}|None|N/A|n1|shoal-a|root|0|arn:a|2:killed"));
         hosts_that_ended(&all[&7])
     };
     assert_eq!(of("RUNNING"), BTreeSet::from([2]));
@@ -19,6 +19,8 @@ struct Fake {
     asked: Arc<Mutex<u32>>,
     asked_for_nodes: Arc<Mutex<u32>>,
     cancelled: Arc<Mutex<Vec<u64>>>,
+    /// As whom.
+    users: Arc<Mutex<Vec<Option<String>>>>,
     grace: Duration,
 }
 
@@ -37,11 +39,12 @@ impl Controller for Fake {
     fn test(&self, _: &Request) -> Result<(), LaunchError> {
         silent()
     }
-    fn cancel(&self, jobs: &[u64]) -> Result<(), LaunchError> {
+    fn cancel(&self, jobs: &[u64], user: Option<&str>) -> Result<(), LaunchError> {
         self.cancelled.lock().expect("jobs").extend(jobs);
+        self.users.lock().expect("users").push(user.map(str::to_owned));
         Ok(())
     }
-    fn kill_steps(&self, _: u64, _: &BTreeSet<String>) -> Result<Vec<String>, LaunchError> {
+    fn kill_steps(&self, _: u64, _: &BTreeSet<String>, _: Option<&str>) -> Result<Vec<String>, LaunchError> {
         silent()
     }
     fn partitions(&self) -> Result<Vec<partitions::Partition>, LaunchError> {
@@ -50,6 +53,23 @@ impl Controller for Fake {
     fn nodes_down(&self, _: &str) -> Result<Vec<String>, LaunchError> {
         *self.asked_for_nodes.lock().expect("a count") += 1;
         silent()
+    }
+    fn try_user(&self, user: &str) -> Result<(), LaunchError> {
+        let what = format!("unknown user {user}");
+        if user == "anna" {
+            Ok(())
+        } else {
+            Err(LaunchError::Refused { scheduler: "Slurm", target: "a".to_owned(), what })
+        }
+    }
+    fn uid_of(&self, user: Option<&str>) -> Option<u32> {
+        match user {
+            None => Some(0),
+            Some("anna") => Some(1001),
+            Some("ben") => Some(1002),
+            Some("mallory") => Some(1003),
+            Some(_) => None,
+        }
     }
     fn grace(&self) -> Duration {
         self.grace
@@ -66,7 +86,7 @@ fn with_jobs(text: &str) -> Fake {
 }
 
 fn submitted(id: u64, hosts: u32) -> Submitted {
-    Submitted { id, name: "shoal-a".to_owned(), hosts: (1..=hosts).collect() }
+    Submitted { id, name: "shoal-a".to_owned(), hosts: (1..=hosts).collect(), user: None }
 }
 
 #[test]
@@ -76,7 +96,7 @@ fn a_controller_that_does_not_answer_is_asked_once_for_all_allocations() {
     for _ in 0..3 {
         let error = cluster.jobs().expect_err("it is silent").to_string();
         assert_eq!(error, "the compute target a does not answer: no answer");
-        cluster.find("shoal-a", &BTreeSet::new(), &[]).expect_err("it is silent");
+        cluster.find(&submitted(0, 1), &[]).expect_err("it is silent");
     }
     assert_eq!(*fake.asked.lock().expect("a count"), 1);
 }
@@ -88,14 +108,14 @@ fn nodes_that_are_started_are_waited_for_and_suspended_jobs_are_paused() {
         ("SUSPENDED", Stage::Paused),
         ("RUNNING", Stage::Runs { ended: BTreeSet::new() }),
     ] {
-        let cluster = cluster(&with_jobs(&format!("7|{state}|None|N/A|n1|shoal-a|arn:a")), Duration::ZERO);
+        let cluster = cluster(&with_jobs(&format!("7|{state}|None|N/A|n1|shoal-a|root|0|arn:a")), Duration::ZERO);
         assert_eq!(cluster.stage(&cluster.jobs().expect("jobs"), &submitted(7, 1)), expected);
     }
 }
 
 #[test]
 fn a_nodes_failure_is_asked_about_once_for_all_hosts() {
-    let fake = with_jobs("7|NODE_FAIL|None|N/A|n[1-3]|shoal-a|arn:a");
+    let fake = with_jobs("7|NODE_FAIL|None|N/A|n[1-3]|shoal-a|root|0|arn:a");
     let cluster = cluster(&fake, Duration::ZERO);
     let jobs = cluster.jobs().expect("jobs");
     for host in 1..=3 {
@@ -107,14 +127,14 @@ fn a_nodes_failure_is_asked_about_once_for_all_hosts() {
 
 #[test]
 fn jobs_that_end_are_looked_for_once_for_all_who_wait() {
-    let fake = with_jobs("7|RUNNING|None|N/A|n1|shoal-a|arn:a");
+    let fake = with_jobs("7|RUNNING|None|N/A|n1|shoal-a|root|0|arn:a");
     let cluster = cluster(&fake, Duration::from_secs(1));
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| cluster.end(&[submitted(7, 1)]).expect("it ends"));
         }
         thread::sleep(Duration::from_millis(2500));
-        *fake.jobs.lock().expect("jobs") = Some("7|CANCELLED|None|N/A|n1|shoal-a|arn:a".to_owned());
+        *fake.jobs.lock().expect("jobs") = Some("7|CANCELLED|None|N/A|n1|shoal-a|root|0|arn:a".to_owned());
     });
     // One before each is cancelled, and after that at most one for each of the seconds.
     let asked = *fake.asked.lock().expect("a count");
@@ -126,7 +146,8 @@ fn what_was_submitted_without_an_answer_is_looked_for_and_exists_once() {
     let fake = Fake { grace: Duration::from_secs(1), ..with_jobs("") };
     let cluster = cluster(&fake, Duration::ZERO);
     thread::sleep(fake.grace);
-    let find = |name: &str| cluster.find(name, &BTreeSet::new(), &[]);
+    let named = |name: &str| Submitted { name: name.to_owned(), ..submitted(0, 1) };
+    let find = |name: &str| cluster.find(&named(name), &[]);
     assert_eq!(find("shoal-b").expect("an answer"), None, "of a process that ended before");
     let spec = AllocationSpec {
         id: "a".to_owned(),
@@ -138,18 +159,61 @@ fn what_was_submitted_without_an_answer_is_looked_for_and_exists_once() {
         wants: Wants::default(),
         dir: PathBuf::new(),
     };
-    cluster.submit(&spec, "shoal-a", &BTreeSet::from([1])).expect_err("it is silent");
+    cluster.submit(&spec, &named("shoal-a")).expect_err("it is silent");
     let error = find("shoal-a").expect_err("it may come").to_string();
     assert!(error.contains("looked for for 1 s before it is submitted again"), "{error}");
     thread::sleep(fake.grace);
     assert_eq!(find("shoal-a").expect("an answer"), None);
 
     *fake.jobs.lock().expect("jobs") =
-        Some(["5", "6", "7"].map(|id| format!("{id}|PENDING|None|N/A||shoal-a|")).join("\n"));
+        Some(["5", "6", "7"].map(|id| format!("{id}|PENDING|None|N/A||shoal-a|root|0|")).join("\n"));
     assert_eq!(find("shoal-a").expect("an answer"), Some(7));
     cluster.stage(&cluster.jobs().expect("jobs"), &submitted(7, 1));
     assert_eq!(*fake.cancelled.lock().expect("jobs"), [5, 6]);
     let other = Submitted { name: "shoal-c".to_owned(), ..submitted(7, 1) };
     cluster.stage(&cluster.jobs().expect("jobs"), &other);
     assert_eq!(fake.cancelled.lock().expect("jobs").len(), 2, "a name that was answered for is left alone");
+}
+
+#[test]
+fn jobs_are_looked_for_and_ended_as_their_users() {
+    let names = [("boss", "anna"), ("ben", "ben")].map(|(key, user)| (key.to_owned(), user.to_owned()));
+    let users = SlurmUsers { submit_as: vec!["{user}".to_owned()], names: names.into() };
+    let line = |id: u64, user: &str, uid: u32| format!("{id}|RUNNING|None|N/A|n1|shoal-a|{user}|{uid}|");
+    let fake = with_jobs(&[line(7, "anna", 1001), line(8, "mallory", 1003), line(9, "root", 0)].join("\n"));
+    let options = SlurmOptions { target: "a".to_owned(), users: Some(users), ..SlurmOptions::default() };
+    let cluster = Cluster::of(options, Box::new(fake.clone()));
+    let of = |user: Option<&str>| Submitted { user: user.map(str::to_owned), ..submitted(0, 1) };
+    let find = |user| cluster.find(&of(user), &[]).expect("an answer");
+    assert_eq!((find(Some("anna")), find(None), find(Some("ben"))), (Some(7), Some(9), None));
+    // Whoever has no number here is known by the job's name alone.
+    assert_eq!(find(Some("carl")), Some(9));
+
+    // What is in no record: as who has it.
+    let over = || *fake.jobs.lock().expect("jobs") = Some(String::new());
+    thread::scope(|scope| {
+        scope.spawn(|| cluster.end_others(&|id| id == "a").expect("they end"));
+        thread::sleep(Duration::from_millis(50));
+        over();
+    });
+    assert_eq!(*fake.cancelled.lock().expect("jobs"), [9, 7, 8]);
+    let as_whom = [None, Some("anna".to_owned()), Some("mallory".to_owned())];
+    assert_eq!(*fake.users.lock().expect("users"), as_whom);
+
+    let user_of = |creator: Option<&str>| {
+        cluster.user_of(&Wants { creator: creator.map(str::to_owned), ..Wants::default() }).map_err(|it| it.to_string())
+    };
+    assert_eq!(user_of(None), Ok(None), "the owner's are the caller's");
+    assert_eq!(user_of(Some("boss")), Ok(Some("anna".to_owned())));
+    let check = |creator: &str| cluster.check(&Wants { creator: Some(creator.to_owned()), ..Wants::default() });
+    check("boss").expect("Slurm does not answer, and refuses nothing");
+    let words = "the compute target a takes no jobs of ben: unknown user ben";
+    assert_eq!(check("ben").expect_err("there is none").to_string(), words);
+    assert_eq!(
+        cluster.missing_users(&["anna".to_owned(), "1".to_owned()]),
+        [
+            "no jobs of 1 are taken: \"1\" is not taken for the name of a user of the cluster; name one in `users`",
+            "no jobs of ben are taken: unknown user ben"
+        ]
+    );
 }

@@ -2,15 +2,18 @@
 
 use shoal_launch::TargetReport;
 use shoal_plane::{Host, Node};
-use shoal_wire::{Error, ListTargets, Reply, TargetLine};
+use shoal_wire::{Error, KeyRole, ListTargets, Reply, TargetLine};
 
-use super::{Api, blocking};
+use super::{Api, Caller, blocking};
 
 impl Api {
     /// Each compute target, with the state of its scheduler.
-    pub(super) async fn list_targets(&self, _: ListTargets) -> Result<Reply, Error> {
+    pub(super) async fn list_targets(&self, _: ListTargets, caller: &Caller) -> Result<Reply, Error> {
         let launcher = self.launcher.clone();
-        let reports = blocking(move || Ok(launcher.reports())).await?;
+        let sees = |name: &str| caller.sees().is_none_or(|own| own == name);
+        let creators = self.team.all().into_iter().filter(|it| it.role != KeyRole::Reader && sees(&it.name));
+        let creators = Vec::from_iter(creators.map(|member| member.name.clone()));
+        let reports = blocking(move || Ok(launcher.reports(&creators))).await?;
         let attempts = self.attempts.all();
         let on = |is_there: &dyn Fn(&str) -> bool| -> u32 {
             let hosts = attempts.iter().map(|attempt| {

@@ -103,7 +103,7 @@ routes! { |api, caller|
         ListCheckpoints(request) => api.list_checkpoints(request).await,
         ListCosts(request) => api.list_costs(request).await,
         ListQuotas(request) => api.list_quotas(request, caller).await,
-        ListTargets(request) => api.list_targets(request).await,
+        ListTargets(request) => api.list_targets(request, caller).await,
         DescribeProfile(request) => api.describe_profile(request).await,
         DescribeUtilization(request) => api.describe_utilization(request).await,
         DescribeStudy(request) => api.describe_study(request).await,

@@ -51,6 +51,7 @@ impl Api {
         self.holds.created(&request.name, &caller.user_agent);
         let (rows, admission) = (self.rows.clone(), self.admission.clone());
         let may_read = may_read(caller.member.clone(), &self.admission.objects, &self.identity.account);
+        let creator = caller.creator();
         let (request, name_taken) = blocking(move || {
             // A name that is taken is the first complaint, whatever else the request has become
             // unfit for by now.
@@ -58,7 +59,7 @@ impl Api {
             if is_taken()? {
                 return Err(refused(&Refusal::Rejected(Rejection::NameTaken(request.name.clone()))));
             }
-            admission.check(&request, &may_read)?;
+            admission.check(&request, creator.as_deref(), &may_read)?;
             // The checks may take seconds, in which another job of this name may have come and
             // ended.
             let name_taken = is_taken()?;

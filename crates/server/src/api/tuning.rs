@@ -40,6 +40,7 @@ impl Api {
         let (rows, images) = (self.rows.clone(), self.records.images.clone());
         let (admission, grace_s) = (self.admission.clone(), self.grace_s);
         let may_read = may_read(caller.member.clone(), &self.admission.objects, &self.identity.account);
+        let creator = caller.creator();
         let claim = self.quotas.claim(&request.tags, caller.member.as_deref())?;
         let uid = random_hex(6).map_err(|error| internal(&error))?;
         let (request, uid, spec, name_taken) = blocking(move || {
@@ -50,7 +51,7 @@ impl Api {
                 return Err(refused(&Refusal::Rejected(Rejection::TuningNameTaken(request.name))));
             }
             requests::resolve_auto_ranges(&mut request, &*images);
-            admission.check_tuning(&request, &may_read)?;
+            admission.check_tuning(&request, creator.as_deref(), &may_read)?;
             let designs = tuning::designs(&request, tuning::seed(&request, &uid), &*images)?;
             admission::check_objectives(&*images, &request, &designs)?;
             admission::check_end(&request, &designs)?;

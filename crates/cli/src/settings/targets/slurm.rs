@@ -1,5 +1,7 @@
 //! `kind = "slurm"`.
 
+mod users;
+
 use std::time::Duration;
 
 use shoal_launch::{Nodes, RestAddress, RestOptions, RestToken, SlurmOptions, SlurmType};
@@ -17,11 +19,13 @@ const REST: [&str; 5] = ["rest", "api_version", "user", "token_file", "token_com
 
 pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageError> {
     let members = ["kind", "conf", "instances", "program", "cache", "shared", "shared_size", "nodes", "args", "types"];
-    known(table, &[&members, &SBATCH, &REST], place)?;
+    known(table, &[&members, &SBATCH, &REST, &users::MEMBERS], place)?;
+    let rest = rest(table, place)?;
     let slurm = SlurmOptions {
         target: name.to_owned(),
         conf: path(table, "conf", place, "the path of the cluster's slurm.conf on this machine")?,
-        rest: rest(table, place)?,
+        users: users::users(table, place, rest.as_ref())?,
+        rest,
         program: path(table, "program", place, "the path of shoal on the nodes")?,
         env: Vec::new(),
         args: arguments(table, place)?,
@@ -64,7 +68,7 @@ fn rest(table: &toml::Table, place: &str) -> Result<Option<RestOptions>, UsageEr
     let address: RestAddress = address.parse().map_err(|problem| wrong("rest", problem))?;
     let version = text(table, "api_version", place)?.map(|text| text.parse()).transpose();
     let file = path(table, "token_file", place, "the path of a file with a token")?;
-    let command = token_command(table, place)?;
+    let command = command(table, "token_command", place, "[\"scontrol\", \"token\", \"lifespan=3600\"]")?;
     let token = match (file, command) {
         (Some(_), Some(_)) => {
             return Err(UsageError(format!("{place}: token_file and token_command: give one of them")));
@@ -86,13 +90,10 @@ fn rest(table: &toml::Table, place: &str) -> Result<Option<RestOptions>, UsageEr
     }))
 }
 
-fn token_command(table: &toml::Table, place: &str) -> Result<Option<Vec<String>>, UsageError> {
-    let wrong = || {
-        UsageError(format!(
-            "{place}: token_command is a list of texts, such as [\"scontrol\", \"token\", \"lifespan=3600\"]"
-        ))
-    };
-    let Some(value) = table.get("token_command") else { return Ok(None) };
+/// A command of the owner's, with its arguments.
+fn command(table: &toml::Table, name: &str, place: &str, example: &str) -> Result<Option<Vec<String>>, UsageError> {
+    let wrong = || UsageError(format!("{place}: {name} is a list of texts, such as {example}"));
+    let Some(value) = table.get(name) else { return Ok(None) };
     let words = value.as_array().filter(|words| !words.is_empty()).ok_or_else(wrong)?;
     let words = words.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<Vec<String>>>();
     Ok(Some(words.ok_or_else(wrong)?))

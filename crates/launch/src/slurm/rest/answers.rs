@@ -167,6 +167,8 @@ fn job(job: &Value) -> Option<(u64, Job)> {
             start: start.map(|start| start.to_string()),
             nodes: text(&job["nodes"]),
             name: text(&job["name"]),
+            user: text(&job["user_name"]),
+            uid: None,
             comment: text(&job["comment"]),
         },
     ))

@@ -39,7 +39,7 @@ fn rest(address: Address, dir: &tempfile::TempDir) -> Rest {
     let script = format!("echo x >> {}; echo token$(wc -l < {0})", count.display());
     let token = Some(Token::Command(["/bin/sh", "-c", &script].map(str::to_owned).to_vec()));
     let options = RestOptions { address, version: Version::V38, user: Some("a".to_owned()), token };
-    Rest::new(options, Commands { target: "lab".to_owned(), conf: None })
+    Rest::new(options, Commands::new("lab", None, Vec::new()))
 }
 
 const EXPIRED_JOBS: &str = include_str!("answers/v0.0.38/expired_jobs.json");
@@ -57,7 +57,7 @@ fn a_token_that_slurmctld_refuses_is_renewed_once_and_fails_nothing() {
         assert_eq!(asked, ["GET /slurm/v0.0.38/jobs/ token1", "GET /slurm/v0.0.38/jobs/ token2"], "{first:?}");
     }
     let (address, server) = server(vec![Some((500, AUTHENTICATION)); 2]);
-    let error = rest(address, &dir).cancel(&[7]).expect_err("it is refused");
+    let error = rest(address, &dir).cancel(&[7], None).expect_err("it is refused");
     assert!(matches!(&error, LaunchError::Unavailable { what, .. } if what.contains("refuses the token")), "{error}");
     server.join().expect("the server");
 }
@@ -85,6 +85,6 @@ fn commands_of_perhaps_another_cluster_are_not_used() {
     let dir = tempfile::tempdir().expect("a directory");
     let rest = rest(Address::Unix("/nonexistent".into()), &dir);
     rest.test(&Request { options: vec!["--nonsense".to_owned()], ..Request::default() }).expect("nothing is asked");
-    let error = rest.kill_steps(7, &BTreeSet::from(["host-2".to_owned()])).expect_err("it cannot").to_string();
+    let error = rest.kill_steps(7, &BTreeSet::from(["host-2".to_owned()]), None).expect_err("it cannot").to_string();
     assert!(error.contains("cannot end host-2 of job 7 alone: set conf"), "{error}");
 }

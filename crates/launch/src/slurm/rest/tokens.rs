@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::LaunchError;
 use crate::slurm::commands::Commands;
+use crate::slurm::users::words_for;
 
 /// For a command that prints one.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -25,8 +26,19 @@ const DOUBT: Duration = Duration::from_secs(30);
 pub enum Token {
     /// A file, which something else renews.
     File(PathBuf),
-    /// What a command prints, such as `scontrol token lifespan=3600`.
+    /// What a command prints, such as `scontrol token lifespan=3600`; with `{user}` in it, that
+    /// user's.
     Command(Vec<String>),
+}
+
+impl Token {
+    /// A user's: `{user}` in a command is the name.
+    pub(super) fn of(&self, user: &str) -> Token {
+        match self {
+            Token::File(path) => Token::File(path.clone()),
+            Token::Command(words) => Token::Command(words_for(words, user)),
+        }
+    }
 }
 
 /// The token in use.
@@ -61,8 +73,16 @@ impl Tokens {
         self.renew()
     }
 
-    /// None: none is configured. `limit`: for a command.
+    /// None: none is configured. `limit`: for a command. A command that refuses may give one later.
     pub(super) fn token(&self, commands: &Commands, limit: Duration) -> Result<Option<String>, LaunchError> {
+        self.find(commands, limit).map_err(|error| match error {
+            LaunchError::Refused { target, what, .. } => LaunchError::Unavailable { target, what },
+            other => other,
+        })
+    }
+
+    /// The same; [`LaunchError::Refused`]: the command gives none.
+    pub(super) fn find(&self, commands: &Commands, limit: Duration) -> Result<Option<String>, LaunchError> {
         let unavailable = |what: String| LaunchError::Unavailable { target: commands.target.clone(), what };
         match &self.source {
             None => Ok(None),
@@ -78,13 +98,16 @@ impl Tokens {
                 if let Some((token, _)) = known.as_ref().filter(|(_, until)| *until > now) {
                     return Ok(Some(token.clone()));
                 }
-                let of_command = |what: String| unavailable(format!("token_command {}: {what}", words.join(" ")));
+                let of_command = |what: String| format!("token_command {}: {what}", words.join(" "));
                 let words = Vec::from_iter(words.iter().map(String::as_str));
                 let printed = commands.run_as_owner(&words, TIMEOUT.min(limit)).map_err(|error| match error {
-                    LaunchError::Unavailable { what, .. } | LaunchError::Refused { what, .. } => of_command(what),
-                    other => of_command(other.to_string()),
+                    LaunchError::Refused { scheduler, target, what } => {
+                        LaunchError::Refused { scheduler, target, what: of_command(what) }
+                    }
+                    LaunchError::Unavailable { what, .. } => unavailable(of_command(what)),
+                    other => unavailable(of_command(other.to_string())),
                 })?;
-                let token = parse(&printed).ok_or_else(|| of_command("it prints no token".to_owned()))?;
+                let token = parse(&printed).ok_or_else(|| unavailable(of_command("it prints no token".to_owned())))?;
                 *known = Some((token.clone(), renewal(&token, now)));
                 Ok(Some(token))
             }
@@ -135,7 +158,7 @@ mod tests {
     );
 
     fn commands() -> Commands {
-        Commands { target: "lab".to_owned(), conf: None }
+        Commands::new("lab", None, Vec::new())
     }
 
     #[test]
