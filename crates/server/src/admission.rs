@@ -123,7 +123,7 @@ impl Admission {
         let wants = Wants { kind: kind.to_owned(), gpus: gpus.unwrap_or(0), creator, ..Wants::default() };
         self.launcher.check(&[target.to_owned()], &wants).map_err(|error| match error {
             LaunchError::NoUser { .. } => Error::validation(format!(
-                "Invalid value \"{target}\" of the compute target: {error}. Correct submit_as, token_command or users of \
+                "No such job can be run: {error}. Correct submit_as, token_command or users of \
                  [target.{target}] in shoal.toml, or choose another target by the tag '{TARGET_TAG}'."
             )),
             error => Error::validation(format!(
