@@ -8,6 +8,7 @@ import json
 import pwd
 import shutil
 import signal
+import subprocess
 import time
 
 import pytest
@@ -191,6 +192,13 @@ def test_a_restored_copy_ends_nothing_of_the_originals(jobs, cluster):
     assert jobs.describe(running)["SecondaryStatus"] == "Training"
     jobs.sagemaker.stop_training_job(TrainingJobName=running)
     assert jobs.wait(running)["TrainingJobStatus"] == "Stopped"
+
+
+def test_a_copy_of_the_directory_is_refused_beside_its_original(jobs):
+    data, copied = jobs.house.data, jobs.house.root / "copied"
+    subprocess.run(["cp", "-a", data, copied], check=True)
+    refused = jobs.house.shoal("serve", "--data-dir", copied, "--listen", "127.0.0.1:0", check=False, timeout=60)
+    assert refused.returncode == 2 and f"is a copy of {data} and has its id" in refused.stderr, refused
 
 
 def test_a_server_that_takes_over_has_the_jobs_of_the_lost_one(jobs, cluster):

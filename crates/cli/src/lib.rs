@@ -16,6 +16,7 @@ pub mod client;
 mod client_env;
 mod config;
 mod console;
+mod copied;
 mod cost;
 pub mod demo;
 mod doctor;

@@ -22,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     client::Client,
-    environments,
+    copied, environments,
     exit::Exit,
     images::OurImages,
     log,
@@ -38,6 +38,9 @@ const CATALOG: &str = "instance-types.txt";
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     settings: ServerFlags,
+    /// The data directory is a copy of another one: gives it an id of its own first.
+    #[arg(long)]
+    copied: bool,
     /// Many servers have this flag; ours has another.
     #[arg(long = "port", hide = true, value_parser = port)]
     _port: Option<Infallible>,
@@ -49,7 +52,7 @@ fn port(typed: &str) -> Result<Infallible, String> {
 
 /// Serves. Running training jobs outlive the server: the next one takes them up.
 pub(crate) fn run(args: &ServeArgs, algorithms: Algorithms) -> Result<Exit> {
-    serve(&args.settings, algorithms, |_| {})
+    serve(&args.settings, algorithms, args.copied, |_| {})
 }
 
 /// Serves with the product's algorithms and options changed.
@@ -57,11 +60,17 @@ pub(crate) fn run(args: &ServeArgs, algorithms: Algorithms) -> Result<Exit> {
 /// # Errors
 /// The server cannot be started.
 pub fn with(flags: &ServerFlags, change: impl FnOnce(&mut Options)) -> Result<Exit> {
-    serve(flags, BUILT_IN, change)
+    serve(flags, BUILT_IN, false, change)
 }
 
-fn serve(flags: &ServerFlags, algorithms: Algorithms, change: impl FnOnce(&mut Options)) -> Result<Exit> {
+fn serve(
+    flags: &ServerFlags,
+    algorithms: Algorithms,
+    is_copied: bool,
+    change: impl FnOnce(&mut Options),
+) -> Result<Exit> {
     let settings = flags.settings()?;
+    copied::check(&settings.data_dir, !settings.targets.is_empty(), is_copied)?;
     for doubt in settings.doubts(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()), algorithms) {
         eprintln!("warning: {doubt}");
     }
@@ -77,6 +86,10 @@ fn serve(flags: &ServerFlags, algorithms: Algorithms, change: impl FnOnce(&mut O
         change(&mut options);
         let server = Server::start(options).await?;
         announce(&settings, &server);
+        if let Err(error) = copied::note(&settings.data_dir) {
+            // A server on a full disk is still of use.
+            tracing::error!("{error:#}");
+        }
         show(&greeting(&settings, &support))?;
         if settings.tls.is_none()
             && let Some(warning) = exposure(server.address())

@@ -1,0 +1,138 @@
+//! A data directory that was copied has the original's id, by which the jobs of both servers are
+//! called on compute targets: each would end the other's. So a directory knows its own path: where
+//! that is another one's, which has the same id, this one is a copy. One that was moved, with its
+//! volume or by hand, has left no other behind.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{MetadataExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use shoal_store::{DataDir, id_of, make_another};
+
+use crate::exit::UsageError;
+
+/// Its path, in the directory.
+const FILE: &str = "place";
+
+/// Refuses a server of a copy, or makes the copy a directory of its own first.
+///
+/// # Errors
+/// It is a copy; or it is none, and is to be made another.
+pub(crate) fn check(data_dir: &Path, has_targets: bool, is_to_be_another: bool) -> Result<()> {
+    match (original(data_dir), is_to_be_another) {
+        (None, false) => Ok(()),
+        (None, true) => Err(UsageError(format!(
+            "--copied: {} is no copy of a data directory that is still there",
+            data_dir.display()
+        ))
+        .into()),
+        (Some(_), true) => {
+            // Nobody else has it meanwhile.
+            let _held = DataDir::open(data_dir)?;
+            make_another(data_dir)?;
+            note(data_dir)
+        }
+        (Some(_), false) if !has_targets => Ok(()),
+        (Some(original), false) => Err(UsageError(format!(
+            "{} is a copy of {} and has its id: each of the two servers would end the other's jobs on the compute targets. \
+             Start this one with --copied, which gives it an id of its own and leaves jobs that run to the other, as `shoal \
+             restore` does; or move the other away for good, and this one goes on in its place",
+            data_dir.display(),
+            original.display()
+        ))
+        .into()),
+    }
+}
+
+/// Notes where the directory is, unless it is a copy whose original is there.
+///
+/// # Errors
+/// I/O.
+pub(crate) fn note(data_dir: &Path) -> Result<()> {
+    let noted = || -> io::Result<()> {
+        let own = data_dir.canonicalize()?;
+        let (file, draft) = (own.join(FILE), own.join("place.new"));
+        if original(&own).is_some() || recorded(&own).as_ref() == Some(&own) {
+            return Ok(());
+        }
+        fs::write(&draft, own.as_os_str().as_bytes())?;
+        fs::set_permissions(&draft, fs::Permissions::from_mode(0o600))?;
+        fs::rename(draft, file)
+    };
+    noted().with_context(|| format!("could not note in {} where it is", data_dir.display()))
+}
+
+fn recorded(data_dir: &Path) -> Option<PathBuf> {
+    Some(PathBuf::from(OsStr::from_bytes(&fs::read(data_dir.join(FILE)).ok()?)))
+}
+
+/// The directory that this one is a copy of, if that is still there.
+fn original(data_dir: &Path) -> Option<PathBuf> {
+    let original = recorded(data_dir)?;
+    // The same may be mounted at two places.
+    let place = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+    let is_other = place(&original)? != place(data_dir)?;
+    (is_other && id_of(&original).ok()? == id_of(data_dir).ok()?).then_some(original)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(path: &Path) {
+        drop(DataDir::open(path).unwrap());
+        check(path, true, false).unwrap();
+        note(path).unwrap();
+    }
+
+    fn copy(from: &Path, to: &Path) {
+        let copied = std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+        assert!(copied.success());
+    }
+
+    #[test]
+    fn a_copy_beside_its_original_is_refused_or_gets_an_id_of_its_own() {
+        let temp = tempfile::tempdir().unwrap();
+        let [one, two] = ["one", "two"].map(|name| temp.path().canonicalize().unwrap().join(name));
+        directory(&one);
+        fs::create_dir_all(one.join("runs/job-1")).unwrap();
+        fs::write(one.join("runs/job-1/slurm.json"), "{}").unwrap();
+        copy(&one, &two);
+        // Without targets nothing is refused, and nothing forgotten.
+        check(&two, false, false).unwrap();
+        note(&two).unwrap();
+        let error = check(&two, true, false).unwrap_err().to_string();
+        assert!(error.contains(&format!("is a copy of {} and has its id", one.display())), "{error}");
+        check(&one, true, false).unwrap();
+        let error = check(&one, true, true).unwrap_err().to_string();
+        assert!(error.contains("is no copy of a data directory that is still there"), "{error}");
+
+        check(&two, true, true).unwrap();
+        assert!(id_of(&two).unwrap() != id_of(&one).unwrap() && !two.join("runs/job-1/slurm.json").exists());
+        check(&two, true, false).unwrap();
+        assert!(one.join("runs/job-1/slurm.json").exists());
+    }
+
+    #[test]
+    fn a_directory_that_was_moved_or_is_mounted_elsewhere_starts_unasked() {
+        let temp = tempfile::tempdir().unwrap();
+        let [one, two, link] = ["one", "two", "link"].map(|name| temp.path().canonicalize().unwrap().join(name));
+        directory(&one);
+        std::os::unix::fs::symlink(&one, &link).unwrap();
+        check(&link, true, false).unwrap();
+        fs::rename(&one, &two).unwrap();
+        check(&two, true, false).unwrap();
+        note(&two).unwrap();
+        assert_eq!(recorded(&two), Some(two.clone()));
+        // Another one where it was is not its original.
+        directory(&one);
+        check(&two, true, false).unwrap();
+    }
+}
