@@ -214,7 +214,7 @@ impl Controller for Commands {
         for words in [&["scancel", "--quiet", "--full", "--signal=KILL"][..], &["scancel", "--quiet"]] {
             let cancelled = unless_over(self.run_as(user, words, &ids, None, TIMEOUT));
             if cancelled.is_err() && user.is_some() {
-                // The user may be gone, and the caller an operator of Slurm's. The next look shows it.
+                // The user may be gone, and the caller an operator. The next look shows it.
                 let _ = self.run(words, &ids, None, TIMEOUT);
             }
             cancelled?;
@@ -308,10 +308,10 @@ mod tests {
 
     #[test]
     fn a_user_as_whom_nothing_runs_is_told_from_what_slurm_refuses() {
-        let nobody = as_others("echo \"sudo: unknown user $0\" >&2; exit 1");
+        let refusing = as_others("echo \"sudo: unknown user $0\" >&2; exit 1");
         let what = "sbatch cannot be run as user anna: sudo: unknown user anna";
-        assert!(matches!(nobody.try_user("anna"), Err(LaunchError::Refused { what: it, .. }) if it == what));
-        let done = nobody.run_as(Some("anna"), &["sbatch"], &[], None, TIMEOUT);
+        assert!(matches!(refusing.try_user("anna"), Err(LaunchError::Refused { what: it, .. }) if it == what));
+        let done = refusing.run_as(Some("anna"), &["sbatch"], &[], None, TIMEOUT);
         assert!(matches!(done, Err(LaunchError::Unavailable { what: it, .. }) if it == what));
         let script = "[ \"$2\" = --version ] || { echo sbatch: error: invalid account >&2; exit 1; }";
         let refused = as_others(script).run_as(Some("anna"), &["sbatch", "--parsable"], &[], None, TIMEOUT);

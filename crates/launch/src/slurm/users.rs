@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Stands for a user of the cluster in words of the settings.
 pub(super) const USER: &str = "{user}";
 
-/// Whose jobs are whose on the cluster. Those of nobody in particular are the caller's.
+/// Whose jobs are whose on the cluster. Those without a creator are the caller's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlurmUsers {
     /// A command that runs what follows it as the user `{user}`: `sudo -n -u {user} --`. Empty: the
@@ -60,7 +60,7 @@ mod tests {
         let of = |creator| users.of(creator).ok();
         assert_eq!(of("anna").as_deref(), Some("asmith"));
         assert_eq!(of("ben").as_deref(), Some("ben"));
-        assert_eq!(of("ops").as_deref(), Some("root"), "the owner has said so");
+        assert_eq!(of("ops").as_deref(), Some("root"), "the settings name it");
         for creator in ["root", "0", "1000", "-u", "a b", "x+y", "x,y", "", "a/b", "{user}"] {
             assert_eq!(of(creator), None, "{creator}");
         }
