@@ -355,7 +355,9 @@ def test_jobs_are_those_of_their_creators_users(team, cluster):
     team["owner"].completed(of_owner)
     assert users_of(cluster, of_owner) == ["root"]
     # What an agent has on its node is its user's.
-    owners = {path.name: path.owner() for node in cluster.numbers() for path in (cluster.root / f"cache-n{node}").iterdir()}
+    owners = {
+        path.name: path.owner() for node in cluster.numbers() for path in (cluster.root / f"cache-n{node}").iterdir()
+    }
     assert {"games": "games", "mail": "mail"}.items() <= owners.items()
 
     error = refusal(team["no-such-user"].sagemaker.create_training_job, **anna.request("x") | ALGORITHM)
