@@ -292,11 +292,9 @@ USERS = {"anna": "games", "ben": "mail"}
 @pytest.fixture(scope="module")
 def team(cluster):
     """A server whose jobs are those of the cluster's users: its owner's, and of some keys."""
-    if not shutil.which("runuser"):
-        pytest.skip("needs runuser (util-linux)")
     known = {entry.pw_name for entry in pwd.getpwall()}
-    if not known.issuperset(USERS.values()):
-        pytest.skip(f"needs the users {', '.join(USERS.values())}")
+    if not shutil.which("runuser") or not known.issuperset(USERS.values()):
+        pytest.skip(f"needs runuser and the users {', '.join(USERS.values())}")
     # They may not enter the directories of whoever builds and tests.
     shutil.copy(SHOAL, cluster.root / "shoal")
     for node in cluster.numbers():

@@ -24,6 +24,7 @@ const REASONS: &[(&str, Lacks)] = &[
     ("needs docker's command and podman", |_| !(runs("command -v docker") && runs("command -v podman"))),
     // Likewise.
     ("needs Slurm", |_| !(runs("command -v slurmctld && command -v slurmrestd") || installs_packages())),
+    ("needs runuser and", |_| !runs("command -v runuser && id games && id mail")),
     // `cargo xtask kubernetes` builds it of Debian's source.
     ("needs Kubernetes' API server", |_| !installs_packages()),
     ("needs etcd", |_| !(runs("command -v etcd") || installs_packages())),
