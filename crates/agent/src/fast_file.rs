@@ -23,7 +23,7 @@ use crate::source;
 const FOREVER: Duration = Duration::from_secs(1 << 20);
 /// Reads that wait for parts at the same time.
 const THREADS: usize = 8;
-/// KiB that the kernel asks for ahead of a reader in order: a part. FUSE itself agrees to 128 at most.
+/// KiB that the kernel asks for ahead of a reader in order: a part. FUSE itself agrees to 128.
 const READ_AHEAD_KIB: u32 = 1 << 10;
 const BLOCK: u32 = 4096;
 

@@ -1,6 +1,6 @@
 //! Objects of a server on another machine, read in parts where they are needed: each part is
-//! fetched once into the node's cache, compared with its checksum when a mount first reads it there,
-//! and the next ones are fetched ahead of a reader that goes through an object in order.
+//! fetched once into the node's cache, compared with its checksum when a mount first reads it
+//! there, and the next ones are fetched ahead of a reader that goes through an object in order.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};

@@ -168,7 +168,7 @@ impl BucketAsIs {
         wanted.map(|wanted| body.slice_ref(wanted)).ok_or_else(|| self.no_answer("as many bytes as the object has"))
     }
 
-    /// Writes an object, that with this ETag, into a file. What breaks off goes on where it was.
+    /// Writes an object, that with this ETag, into a file. What breaks off is resumed where it was.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Changed`]; the store's, or the file's.

@@ -8,8 +8,8 @@ use super::{Typed, parse};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Silence {
     pub(crate) here_s: u64,
-    /// On compute targets, by default more than an hour: their schedulers notice dead nodes, so that an agent which only
-    /// cannot reach this server need not be given up.
+    /// On compute targets, by default more than an hour: their schedulers notice dead nodes, so an
+    /// agent that cannot reach this server is not given up.
     pub(crate) targets_s: u64,
 }
 
