@@ -26,6 +26,7 @@ VALUES = {
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "infra", "operator": "Exists"}],
         "readNodes": False,
+        "readSecrets": ["registry"],
         "initImage": "registry.example.org/team/shoal-static:1",
     },
 }

@@ -37,6 +37,8 @@ def test_manifests_fit_newer_clusters(found):
 def test_the_chart_does_what_its_values_say(found):
     by_kind = {it["kind"]: it for it in found["rendered"]}
     assert "ClusterRole" not in by_kind
+    secrets = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["registry"], "verbs": ["get"]}
+    assert by_kind["Role"]["rules"][-1] == secrets
     settings = by_kind["ConfigMap"]["data"]["shoal.toml"]
     for line in ('region = "eu-central-1"', 'image = "registry.example.org/team/shoal:1"', 'queue = "team"'):
         assert line in settings, settings

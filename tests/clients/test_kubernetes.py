@@ -15,6 +15,7 @@ import threading
 
 import k8s_cluster
 import pytest
+import registries
 from house import SHOAL, House, eventually
 from jobs import Jobs
 from k8s_api import ApiError
@@ -59,7 +60,8 @@ def priority_class(name, value):
 
 @pytest.fixture(scope="module")
 def jobs(cluster):
-    settings = cluster.settings(SHOAL).replace('default_target = "cluster"', "") + TYPES
+    settings = cluster.settings(SHOAL).replace('default_target = "cluster"', "")
+    settings += f'image_pull_secrets = ["login"]\n{TYPES}'
     house = House("--silence-s", "6", settings=settings)
     yield Jobs(house)
     house.close()
@@ -124,6 +126,7 @@ def test_a_pod_that_fits_no_node_waits_and_shows_why(jobs, cluster):
     eventually(lambda: cluster.pods() == {})
 
 
+@pytest.fixture(scope="module")
 def own_image(cluster):
     """A user's image: its program is on the PATH that it sets itself, and reads what it brought."""
     root = cluster.root / "mine"
@@ -148,14 +151,81 @@ def of_image(jobs, image):
     return request["TrainingJobName"]
 
 
-def test_an_image_of_the_users_own_runs_unchanged(jobs, cluster):
-    """An init container brings the program."""
-    cluster.images({"registry.example/mine:1": own_image(cluster)})
+def test_an_image_of_the_users_own_runs_unchanged(jobs, cluster, own_image):
+    """An init container brings the program. Its registry is not there: `train` is started."""
+    cluster.images({"registry.example/mine:1": own_image})
     name = of_image(jobs, "registry.example/mine:1")
     jobs.completed(name)
+    assert "the ENTRYPOINT of registry.example/mine:1 is not known" in jobs.logs(name)["algo-1"][0]
     lines = jobs.lines(name)
     assert lines[0].endswith("mine of the image") and lines[1] == "helped", lines
     assert "hyperparameters.json" in lines, lines
+
+
+@pytest.fixture
+def registry(tmp_path):
+    if problem := registries.missing():
+        pytest.skip(problem)
+    registry = registries.Registry(tmp_path)
+    yield registry
+    registry.close()
+
+
+def secret_with(login, name="login"):
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/dockerconfigjson",
+        "metadata": {"name": name, "namespace": k8s_cluster.NAMESPACE},
+        "stringData": {".dockerconfigjson": json.dumps(login)},
+    }
+
+
+def right_to_read(secret):
+    """What the chart's value readSecrets adds to the server's rights."""
+    group = "rbac.authorization.k8s.io"
+    metadata = {"name": "secrets", "namespace": k8s_cluster.NAMESPACE}
+    rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get"]}
+    account = {"kind": "ServiceAccount", "name": k8s_cluster.ACCOUNT, "namespace": k8s_cluster.NAMESPACE}
+    return [
+        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "secrets"},
+            "subjects": [account],
+        },
+    ]
+
+
+def test_an_image_starts_by_its_entrypoint_as_its_registry_has_it(jobs, cluster, own_image, registry):
+    """As `docker run IMAGE train`, here in the shell form; with the login that pods have, once the server
+    may read it.
+    """
+    program = ["/bin/sh", "-c", 'echo "entry $0 $FRAMEWORK $(cat greeting)"']
+    images = [registry.push("mine", tag, arm64=["/bin/false"], amd64=program) for tag in ("1", "2")]
+    cluster.images(dict.fromkeys(images, own_image))
+    cluster.apply(secret_with(registry.login()))
+    before = of_image(jobs, images[0])
+    jobs.completed(before)
+    why, printed = jobs.logs(before)["algo-1"][:2]
+    assert "does not show it (HTTP 401); the Secret login cannot be read" in why, why
+    assert "mine of the image" in printed
+    cluster.apply(*right_to_read("login"))
+    path = f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/secrets/login"
+    api = cluster.api_of("shoal")
+    eventually(lambda: readable(api, path))
+    after = of_image(jobs, images[1])
+    jobs.completed(after)
+    assert jobs.lines(after) == ["entry train mine of the image"]
+
+
+def readable(api, path):
+    try:
+        return api.get(path)
+    except ApiError:
+        return None
 
 
 def test_a_pod_that_is_deleted_fails_the_job(jobs, cluster):

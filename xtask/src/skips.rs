@@ -27,6 +27,7 @@ const REASONS: &[(&str, Lacks)] = &[
     ("needs runuser and", |_| !runs("command -v runuser && id games && id mail")),
     // `cargo xtask kubernetes` builds it of Debian's source.
     ("needs Kubernetes' API server", |_| !installs_packages()),
+    ("needs docker's registry", |_| !(runs("command -v docker-registry") || installs_packages())),
     ("needs etcd", |_| !(runs("command -v etcd") || installs_packages())),
     ("needs openssl", |_| !runs("command -v openssl")),
     ("needs strace", |_| !runs("strace -o /dev/null true")),

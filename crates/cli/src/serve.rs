@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     fs, io,
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -204,7 +204,9 @@ fn launcher(settings: &Settings) -> Arc<dyn Launcher> {
         let env = environments::variables_of_target(settings, target);
         let launcher: Arc<dyn Launcher> = match target.scheduler.clone() {
             Scheduler::Slurm(options) => Arc::new(slurm(SlurmOptions { env, ..*options })),
-            Scheduler::Kubernetes(options) => Arc::new(kubernetes(KubernetesOptions { env, ..*options })),
+            Scheduler::Kubernetes(options) => {
+                Arc::new(kubernetes(KubernetesOptions { env, docker_config: docker_config(), ..*options }))
+            }
         };
         (target.name.clone(), launcher)
     };
@@ -212,6 +214,13 @@ fn launcher(settings: &Settings) -> Arc<dyn Launcher> {
         [] => here,
         targets => Arc::new(ByTarget::new(here, targets.iter().map(of_target).collect())),
     }
+}
+
+/// Where docker has this user's logins of registries.
+fn docker_config() -> Option<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let directory = of("DOCKER_CONFIG").or_else(|| of("HOME").map(|home| home.join(".docker")));
+    directory.map(|directory| directory.join("config.json"))
 }
 
 /// What is so on this machine helps no agent on another.

@@ -3,6 +3,7 @@
 //! server's), so any scheduler of pods can place them, and Kueue can admit them together.
 
 mod access;
+mod entrypoints;
 mod names;
 mod objects;
 mod options;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use self::access::{Access, Connected, is_missing};
+use self::entrypoints::{Entrypoints, Found, LIMIT};
 use self::objects::{JOB_ANNOTATION, MANAGED, NAME_LABEL};
 pub use self::options::{CacheVolume, KubernetesOptions, PodOptions};
 use self::pods::{Pods, Watched};
@@ -53,6 +55,7 @@ const GRACE_SECONDS: u32 = 1;
 pub fn kubernetes(options: KubernetesOptions) -> impl Launcher {
     Scheduled::on(Cluster {
         access: Access::new(options.clone()),
+        entrypoints: Arc::new(Entrypoints::new(&options)),
         options,
         watched: Arc::default(),
         watch: Once::new(),
@@ -64,6 +67,7 @@ pub fn kubernetes(options: KubernetesOptions) -> impl Launcher {
 struct Cluster {
     options: KubernetesOptions,
     access: Access,
+    entrypoints: Arc<Entrypoints>,
     watched: Arc<Watched>,
     /// The watch is started when something is known to be there.
     watch: Once,
@@ -236,6 +240,16 @@ impl Scheduler for Cluster {
 
     fn jobs(&self) -> Result<Arc<Pods>, LaunchError> {
         self.watched().pods(LIST_TIMEOUT).map_err(|problem| self.unavailable(problem))
+    }
+
+    fn variables(&self, spec: &AllocationSpec) -> Vec<(String, String)> {
+        let wants = &spec.wants;
+        let Some(image) = wants.image.clone().filter(|_| wants.starts_image) else { return Vec::new() };
+        let (entrypoints, pods, named) = (self.entrypoints.clone(), self.options.of_type(&wants.kind), image.clone());
+        let found = self
+            .access
+            .run(LIMIT, |session| async move { entrypoints.of(&session, &named, &pods, Instant::now).await });
+        vec![found.unwrap_or_else(|why| Found::unknown(&image, &why, "try again")).variable()]
     }
 
     fn submit(&self, spec: &AllocationSpec, job: &Submitted) -> Result<u64, LaunchError> {

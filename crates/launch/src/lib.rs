@@ -10,14 +10,18 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod error_chain;
+mod exchange;
 mod kubernetes;
 mod local;
 mod memory;
 mod process;
 mod record;
+mod registry;
 mod scheduled;
 mod slurm;
 mod targets;
+mod tls;
 mod watch;
 
 pub use kubernetes::{CacheVolume, KubernetesOptions, PodOptions, kubernetes};
@@ -71,6 +75,8 @@ pub struct Wants {
     pub creator: Option<String>,
     /// The image that it runs in, for launchers that run containers; none: the launcher's own.
     pub image: Option<String>,
+    /// That image's own program is started in it, so its launcher finds out which one that is.
+    pub starts_image: bool,
 }
 
 impl AllocationSpec {

@@ -51,6 +51,12 @@ pub(crate) trait Scheduler: Send + Sync {
     /// It does not answer.
     fn jobs(&self) -> Result<Self::Jobs, LaunchError>;
 
+    /// Variables that agents get besides an allocation's, which others than the scheduler are asked
+    /// for. Called before a submission, with no lock held; takes seconds at most.
+    fn variables(&self, _spec: &AllocationSpec) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// The scheduler's user whose jobs such an allocation's are; none: the caller's.
     ///
     /// # Errors
@@ -193,6 +199,11 @@ impl<S: Scheduler> Scheduled<S> {
         Ok(())
     }
 
+    fn with_variables(&self, spec: &AllocationSpec) -> AllocationSpec {
+        let env = [spec.env.clone(), self.scheduler.variables(spec)].concat();
+        AllocationSpec { env, ..spec.clone() }
+    }
+
     /// Submits a job for these hosts.
     fn start(&self, spec: &AllocationSpec, hosts: BTreeSet<u32>, mut record: Record) -> Result<(), LaunchError> {
         // Later jobs of an allocation are the same user's, whatever the settings say meanwhile.
@@ -285,6 +296,8 @@ impl<S: Scheduler> Launcher for Scheduled<S> {
     }
 
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
+        // What was started already needs none.
+        let spec = &if self.record(spec)?.jobs.is_empty() { self.with_variables(spec) } else { spec.clone() };
         let turn = self.turn(spec);
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         let record = self.settled(spec, Unfinished::Left)?;
@@ -295,6 +308,7 @@ impl<S: Scheduler> Launcher for Scheduled<S> {
     }
 
     fn add(&self, spec: &AllocationSpec, hosts: &[u32]) -> Result<(), LaunchError> {
+        let spec = &self.with_variables(spec);
         let turn = self.turn(spec);
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         let record = self.settled(spec, Unfinished::Left)?;

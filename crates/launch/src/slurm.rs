@@ -6,7 +6,6 @@
 mod checking;
 mod commands;
 mod controller;
-mod exchange;
 mod failed_nodes;
 mod hostlist;
 mod partitions;

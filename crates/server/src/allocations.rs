@@ -4,7 +4,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, LauncherExt, Wants};
-use shoal_link::{Limits, Root};
+use shoal_link::{Limits, Program, Root};
 use shoal_plane::AttemptId;
 use shoal_runtime::{steps::Outcome, warm_pool::AllocationId};
 
@@ -163,6 +163,7 @@ fn wants(plan: &Plan) -> Wants {
             Some(Root::Container { image }) => Some(image.clone()),
             _ => None,
         },
+        starts_image: matches!(first.program, Program::Image { .. }),
     }
 }
 

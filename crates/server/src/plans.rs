@@ -323,13 +323,11 @@ fn together_bytes(capacity: &Capacity, node: &str) -> Option<u64> {
 fn of_image(root: &Root, arguments: &[String]) -> Program {
     let train = || vec!["train".to_owned()];
     match root {
-        Root::Engine { .. } => {
+        Root::Engine { .. } | Root::Container { .. } => {
             Program::Image { arguments: if arguments.is_empty() { train() } else { arguments.to_vec() } }
         }
-        // What they start by themselves is not known here.
-        Root::Directory { .. } | Root::Container { .. } => {
-            Program::Host { entrypoint: train(), arguments: arguments.to_vec() }
-        }
+        // It starts nothing by itself.
+        Root::Directory { .. } => Program::Host { entrypoint: train(), arguments: arguments.to_vec() },
     }
 }
 
@@ -460,11 +458,13 @@ mod tests {
     #[test]
     fn an_image_without_a_command_is_started_as_sagemaker_does() {
         let engine = Root::Engine { program: "podman".to_owned(), image: "mine".to_owned() };
+        let container = Root::Container { image: "mine".to_owned() };
         let directory = Root::Directory { path: "/image".to_owned() };
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         for (root, arguments, expected) in [
             (&engine, &[][..], Program::Image { arguments: words(&["train"]) }),
             (&engine, &["fit", "-v"][..], Program::Image { arguments: words(&["fit", "-v"]) }),
+            (&container, &[][..], Program::Image { arguments: words(&["train"]) }),
             (&directory, &["-v"][..], Program::Host { entrypoint: words(&["train"]), arguments: words(&["-v"]) }),
         ] {
             assert_eq!(of_image(root, &words(arguments)), expected, "{root:?} {arguments:?}");

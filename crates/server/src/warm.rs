@@ -50,8 +50,12 @@ pub(crate) fn policy_of_job(plan: &Plan, request: &CreateTrainingJob) -> Option<
 fn policy(plan: &Plan, owner: TuningName, idle: Duration, shape: &str) -> ReusePolicy {
     let is_builtin = |it: &Assignment| matches!(it.program, Program::Builtin { .. });
     let is_trial = !owner.is_empty();
-    // A container stays one of its image.
-    let container = |it: &Assignment| it.root.clone().filter(|root| matches!(root, Root::Container { .. }));
+    // A container stays one of its image, of which its launcher has found out what it starts or
+    // has not.
+    let container = |it: &Assignment| {
+        let root = it.root.clone().filter(|root| matches!(root, Root::Container { .. }))?;
+        Some((root, matches!(it.program, Program::Image { .. })))
+    };
     let of_host = |it: &Assignment| {
         let mirrored: Vec<_> = it.mirrored().map(|(kind, mirrored)| (kind, mirrored.local_path)).collect();
         // Each attempt has its own share of the cores: a number for its program, and no limit.

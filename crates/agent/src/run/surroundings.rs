@@ -59,7 +59,7 @@ impl Agent<'_> {
         }
         if let Some(root) = &assignment.root {
             let images = self.options.images.clone();
-            let tree = image::prepare(&images, root, &mut Waiting(self))?;
+            let tree = image::prepare(&images, root, &assignment.program, &mut Waiting(self))?;
             let layer = self.home.root_layer();
             let layer = layer.map_err(|source| EnvironmentError::Io {
                 what: "make a place for what changes in the image's files".to_owned(),

@@ -267,6 +267,7 @@ mod tests {
         let settings = read(
             "[target.k8s]\nkind = \"kubernetes\"\nkubeconfig = \"/etc/kube\"\nnamespace = \"ml\"\n\
              image = \"registry/shoal:1\"\ncache = { claim = \"cache\" }\nqueue = \"team\"\n\
+             insecure_registries = [\"registry.local:5000\"]\n\
              tolerations = [{ key = \"gpu\", operator = \"Exists\" }]\nlabels = { team = \"a\" }\n\
              types.\"ml.g5.xlarge\" = { gpus = 1, memory = \"14Gi\", node_selector = { gpu = \"a10g\" } }\n",
         )
@@ -276,6 +277,7 @@ mod tests {
         };
         assert_eq!((&*options.target, *instances, options.namespace.as_deref()), ("k8s", INSTANCES, Some("ml")));
         assert_eq!(options.cache, CacheVolume::Claim("cache".into()));
+        assert_eq!(options.insecure_registries, ["registry.local:5000"]);
         assert_eq!((options.pods.queue.as_deref(), &*options.pods.labels["team"]), (Some("team"), "a"));
         assert_eq!(options.pods.tolerations[0]["operator"], "Exists");
         let of_type = &options.types["ml.g5.xlarge"];
@@ -290,6 +292,11 @@ mod tests {
             (
                 "image = \"a\"\ntolerations = [{ keys = \"x\" }]\n",
                 "tolerations: there is no \"keys\" here; there are: effect, ",
+            ),
+            ("image = \"a\"\nimage_pull_secrets = \"x\"\n", "image_pull_secrets is a list of names of Secrets"),
+            (
+                "image = \"a\"\ninsecure_registries = [\"http://x\"]\n",
+                "insecure_registries is a list of hosts without https://",
             ),
             ("image = \"a\"\nlabels = { a = 1 }\n", "labels is a table of texts"),
             ("image = \"a\"\nmemory = \"14 GB\"\n", "memory = \"14 GB\" is not a quantity such as \"14Gi\""),

@@ -11,6 +11,7 @@ use tokio::sync::OnceCell;
 
 use super::options::KubernetesOptions;
 use crate::LaunchError;
+use crate::error_chain::chain;
 
 /// For one operation, which may be several calls.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -25,7 +26,7 @@ pub(super) struct Access {
 }
 
 /// Credentials and a connection, made when they are used first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Session {
     options: KubernetesOptions,
     connected: OnceCell<Connected>,
@@ -76,6 +77,25 @@ impl Access {
         }
     }
 
+    /// Runs a task to its end, from any thread that may wait.
+    ///
+    /// # Errors
+    /// It has not ended within this time, or cannot be run: why.
+    pub(super) fn run<T, F>(&self, limit: Duration, task: impl FnOnce(Arc<Session>) -> F) -> Result<T, String>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let runtime = self.runtime.as_ref().ok_or("no thread can be started")?;
+        let (sender, answer) = mpsc::sync_channel(1);
+        let task = task(self.session.clone());
+        runtime.spawn(async move {
+            // The caller may have given up.
+            let _ = sender.send(task.await);
+        });
+        answer.recv_timeout(limit).map_err(|_| format!("there is no answer for {} s", limit.as_secs()))
+    }
+
     /// Runs calls to their end.
     ///
     /// # Errors
@@ -86,21 +106,17 @@ impl Access {
         F: Future<Output = Result<T, kube::Error>> + Send + 'static,
     {
         let target = &self.session.options.target;
-        let unavailable = |what: String| LaunchError::Unavailable { target: target.clone(), what };
-        let Some(runtime) = &self.runtime else { return Err(unavailable("no thread can be started".to_owned())) };
-        let (sender, answer) = mpsc::sync_channel(1);
-        let session = self.session.clone();
-        runtime.spawn(async move {
-            let answer = match session.connect().await {
+        let done = self.run(TIMEOUT, |session| async move {
+            match session.connect().await {
                 Ok(connected) => calls(connected).await,
                 Err(error) => Err(error),
-            };
-            // The caller may have given up.
-            let _ = sender.send(answer);
+            }
         });
-        match answer.recv_timeout(TIMEOUT) {
+        match done {
             Ok(answer) => answer.map_err(|error| as_ours(target, &error)),
-            Err(_) => Err(unavailable(format!("the API server has not answered for {} s", TIMEOUT.as_secs()))),
+            Err(what) => {
+                Err(LaunchError::Unavailable { target: target.clone(), what: format!("the API server: {what}") })
+            }
         }
     }
 }
@@ -144,20 +160,6 @@ fn as_ours(target: &str, error: &kube::Error) -> LaunchError {
 
 fn refused(target: String, what: String) -> LaunchError {
     LaunchError::Refused { scheduler: "Kubernetes", target, what }
-}
-
-/// An error with its causes, each once.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let words = cause.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

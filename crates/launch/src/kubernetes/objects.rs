@@ -236,6 +236,7 @@ mod tests {
                 label: "arn".to_owned(),
                 creator: None,
                 image: image.map(str::to_owned),
+                starts_image: image.is_some(),
             },
             dir: "/nowhere".into(),
         }

@@ -32,6 +32,10 @@ pub struct KubernetesOptions {
     pub env: Vec<(String, String)>,
     /// What keeps environments and inputs for the next job.
     pub cache: CacheVolume,
+    /// Registries, by host and port, that speak HTTP without TLS; those of this machine may always.
+    pub insecure_registries: Vec<String>,
+    /// Docker's configuration file of this machine, with logins; it need not be there.
+    pub docker_config: Option<PathBuf>,
     /// Of all pods.
     pub pods: PodOptions,
     /// What differs by instance type.

@@ -10,9 +10,10 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, ResourceExt};
 
-use super::access::{Session, chain};
+use super::access::Session;
 use super::objects::MANAGED;
 use super::state::{self, PodState};
+use crate::error_chain::chain;
 
 /// How long it is remembered how a pod ended that is gone.
 const REMEMBERED: Duration = Duration::from_secs(3600);

@@ -10,12 +10,12 @@ use std::time::Duration;
 use rustix::process::geteuid;
 
 use super::controller::Controller;
-use super::exchange::{Printed, exchange};
 use super::partitions::{self, Partition};
 use super::queue::{FORMAT, Job, jobs};
 use super::request::Request;
 use super::users::words_for;
 use crate::LaunchError;
+use crate::exchange::{Printed, exchange};
 
 /// For a command, whose own limit is 10 to 100 s; one that takes longer than this is repeated.
 const TIMEOUT: Duration = Duration::from_secs(20);

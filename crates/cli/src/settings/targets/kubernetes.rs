@@ -24,8 +24,18 @@ const POD: [&str; 11] = [
     "labels",
     "image_pull_secrets",
 ];
-const OWN: [&str; 9] =
-    ["kind", "instances", "kubeconfig", "context", "namespace", "image", "init_image", "cache", "types"];
+const OWN: [&str; 10] = [
+    "kind",
+    "instances",
+    "kubeconfig",
+    "context",
+    "namespace",
+    "image",
+    "init_image",
+    "cache",
+    "insecure_registries",
+    "types",
+];
 
 pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageError> {
     known(table, &[&OWN, &POD], place)?;
@@ -42,6 +52,8 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         program: Some(PROGRAM.into()),
         env: Vec::new(),
         cache: cache(table, place)?,
+        insecure_registries: registries(table, place)?,
+        docker_config: None,
         pods: pods(table, place)?,
         types: types(table, place, "gpus = 1", |table, place| {
             known(table, &[&POD], place)?;
@@ -70,7 +82,7 @@ fn pods(table: &toml::Table, place: &str) -> Result<PodOptions, UsageError> {
         service_account: text(table, "service_account", place)?,
         queue: text(table, "queue", place)?,
         labels: texts(table, "labels", place)?,
-        image_pull_secrets: secrets(table, place)?,
+        image_pull_secrets: names(table, "image_pull_secrets", place, "names of Secrets")?,
     })
 }
 
@@ -98,11 +110,20 @@ fn texts(table: &toml::Table, name: &str, place: &str) -> Result<BTreeMap<String
     table.iter().map(|(key, value)| Ok((key.clone(), value.as_str().ok_or_else(wrong)?.to_owned()))).collect()
 }
 
-fn secrets(table: &toml::Table, place: &str) -> Result<Vec<String>, UsageError> {
-    let wrong = || UsageError(format!("{place}: image_pull_secrets is a list of names of Secrets"));
-    let Some(value) = table.get("image_pull_secrets") else { return Ok(Vec::new()) };
+fn names(table: &toml::Table, name: &str, place: &str, what: &str) -> Result<Vec<String>, UsageError> {
+    let wrong = || UsageError(format!("{place}: {name} is a list of {what}"));
+    let Some(value) = table.get(name) else { return Ok(Vec::new()) };
     let names = value.as_array().ok_or_else(wrong)?;
     names.iter().map(|name| Ok(name.as_str().ok_or_else(wrong)?.to_owned())).collect()
+}
+
+fn registries(table: &toml::Table, place: &str) -> Result<Vec<String>, UsageError> {
+    let what = "hosts without https://, such as [\"registry.local:5000\"]";
+    let all = names(table, "insecure_registries", place, what)?;
+    match all.iter().any(|host| host.is_empty() || host.contains(['/', ' '])) {
+        true => Err(UsageError(format!("{place}: insecure_registries is a list of {what}"))),
+        false => Ok(all),
+    }
 }
 
 fn tolerations(table: &toml::Table, place: &str) -> Result<Vec<Value>, UsageError> {

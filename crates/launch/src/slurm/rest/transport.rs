@@ -11,11 +11,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::Address;
+use crate::tls;
 
 /// More is no list of jobs that can be asked for each second: that of some ten thousand jobs.
 const MAX_BYTES: usize = 64 << 20;
@@ -62,15 +61,7 @@ async fn connect_and_send(address: &Address, request: http::Request<Full<Bytes>>
 
 /// Trusts what this machine trusts.
 fn connector() -> Result<TlsConnector, String> {
-    let mut roots = RootCertStore::empty();
-    // Those that cannot be read are not trusted.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let config = ClientConfig::builder_with_provider(ring::default_provider().into())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
+    tls::client().map(|config| TlsConnector::from(Arc::new(config))).map_err(|error| error.to_string())
 }
 
 async fn send<S>(stream: S, request: http::Request<Full<Bytes>>) -> Result<Answer, String>

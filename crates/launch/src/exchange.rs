@@ -19,10 +19,10 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// What a command has printed.
 #[derive(Debug)]
-pub(super) struct Printed {
-    pub(super) is_success: bool,
-    pub(super) out: String,
-    pub(super) err: String,
+pub(crate) struct Printed {
+    pub(crate) is_success: bool,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 /// Runs a command as a process group of its own; none: it took longer than `limit`, and its group
@@ -31,7 +31,7 @@ pub(super) struct Printed {
 ///
 /// # Errors
 /// It could not be started.
-pub(super) fn exchange(mut command: Command, input: &str, limit: Duration) -> io::Result<Option<Printed>> {
+pub(crate) fn exchange(mut command: Command, input: &str, limit: Duration) -> io::Result<Option<Printed>> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     // A server that is killed and started again looks for its jobs by name, and must not find one
     // later that is being submitted then.
