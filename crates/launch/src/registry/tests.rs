@@ -23,8 +23,7 @@ async fn server(
             }
             let request = String::from_utf8(request).expect("text");
             let line = request.lines().next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
-            let header =
-                request.lines().find_map(|it| it.to_ascii_lowercase().starts_with("authorization:").then_some(it));
+            let header = request.lines().find(|it| it.to_ascii_lowercase().starts_with("authorization:"));
             let permission = header.and_then(|it| it.split_once(": ")).map_or("", |(_, value)| value);
             let text = answer(&here, &line, permission);
             lines.lock().expect("no panic").push(format!("{line} {permission}"));
