@@ -69,7 +69,7 @@ impl Registries {
     /// are tried in turn, at last none.
     ///
     /// # Errors
-    /// The registry does not tell: with the logins, if there are any.
+    /// The registry does not answer: with the logins, if there are any.
     pub(crate) async fn entrypoint(
         &self,
         image: &Reference,

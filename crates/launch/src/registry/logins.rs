@@ -70,7 +70,7 @@ impl LoginFile {
         }
     }
 
-    /// A Secret's. Its helpers would be programs of whoever may write Secrets: they are left out.
+    /// A Secret's. Its helpers would be programs of those who may write Secrets: they are left out.
     ///
     /// # Errors
     /// It is no such file.
