@@ -79,7 +79,7 @@ async fn a_token_is_got_and_the_blob_is_elsewhere() {
 }
 
 #[tokio::test]
-async fn what_a_registry_answers_wrongly_is_told() {
+async fn what_a_registry_answers_wrongly_is_explained() {
     for (answer, expected) in [
         (ok("<html>"), "is not understood: its manifest is none"),
         (ok(r#"{"manifests": [{"digest": "sha256:m"}]}"#), "its index leads to another index"),
