@@ -6,6 +6,7 @@ time and memory, from submission until all agents run, and lines per second, dur
 """
 
 import asyncio
+import getpass
 import json
 import os
 import pathlib
@@ -31,7 +32,12 @@ for word in "$@"; do case "$word" in --job-name=*) echo "${{word#--job-name=}}" 
 mv "{root}/new.$number" "{root}/job.$number"
 echo $number
 """
-OTHERS = {"squeue": 'cat "{root}/queue" 2>/dev/null || true', "scancel": "true", "sinfo": "true"}
+# The word before the first `|` of the format is the fence of all records.
+OTHERS = {
+    "squeue": 'sed "s/@/${{SQUEUE_FORMAT%%|*}}/g" "{root}/queue" 2>/dev/null || true',
+    "scancel": "true",
+    "sinfo": "true",
+}
 
 
 class Slurm:
@@ -58,7 +64,8 @@ class Slurm:
         self.write()
 
     def write(self):
-        lines = [f"{number}|{state}|None|N/A|{name}|arn" for number, (state, name) in self.jobs.items()]
+        user = f"{getpass.getuser()}|{os.geteuid()}"
+        lines = [f"@|{number}|{state}|N/A||{user}|None@{name}@arn@" for number, (state, name) in self.jobs.items()]
         (self.root / "queue.new").write_text("\n".join([*lines, ""]))
         (self.root / "queue.new").rename(self.root / "queue")
 

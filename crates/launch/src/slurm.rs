@@ -71,6 +71,12 @@ pub struct SlurmOptions {
 }
 
 impl SlurmOptions {
+    /// Whether its arguments say whose jobs are, which root may: `--uid=anna`.
+    fn names_user(&self) -> bool {
+        let of_types = self.types.values().flat_map(|of_type| &of_type.args);
+        self.args.iter().chain(of_types).any(|arg| arg.starts_with("--uid"))
+    }
+
     /// Whether several instances of a job may be on one node.
     fn packs(&self) -> bool {
         let of_types = self.types.values().filter_map(|of_type| of_type.nodes);
@@ -204,11 +210,18 @@ impl Cluster {
     /// Whether it has the name and the user of one that was submitted: other users may give a job
     /// any name.
     fn is_of(&self, submitted: &Submitted, job: &Job) -> bool {
-        let is_users = || match self.options.users {
-            None => true,
-            Some(_) => self.controller.uid_of(submitted.user.as_deref()).is_none_or(|uid| job.uid == Some(uid)),
-        };
-        job.name == submitted.name && is_users()
+        job.name == submitted.name && (self.options.names_user() || self.is_users(submitted.user.as_deref(), job))
+    }
+
+    fn is_users(&self, user: Option<&str>, job: &Job) -> bool {
+        if let (Some(uid), Some(of_job)) = (self.controller.uid_of(user), job.uid) {
+            return uid == of_job;
+        }
+        // Whoever has no name where Slurm was asked has a number for one, or nothing.
+        let has_no_name = job.user.bytes().all(|byte| byte.is_ascii_digit());
+        // Directories of users may not tell `Anna` from `anna`.
+        let is_same = |name: String| name.eq_ignore_ascii_case(&job.user);
+        has_no_name || self.controller.name_of(user).is_none_or(is_same)
     }
 
     /// Why an allocation of this creator's has no user, if so.
@@ -225,7 +238,7 @@ impl Cluster {
         if let Some(start) = &job.start {
             // By the minute: estimates move with each look of the scheduler's.
             let minute = start.rsplit_once(':').map_or(&**start, |(minute, _)| minute).replace('T', " ");
-            text.push_str(&format!("; expected to start at {minute}"));
+            text.push_str(&format!("; expected to start at {minute} UTC"));
         }
         text
     }

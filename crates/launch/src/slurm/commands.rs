@@ -11,7 +11,7 @@ use rustix::process::geteuid;
 
 use super::controller::Controller;
 use super::partitions::{self, Partition};
-use super::queue::{FORMAT, Job, jobs};
+use super::queue::{self, Job};
 use super::request::Request;
 use super::users::words_for;
 use crate::LaunchError;
@@ -86,9 +86,24 @@ impl Commands {
         input: Option<&str>,
         limit: Duration,
     ) -> Result<String, LaunchError> {
-        let mut command = Command::new(words[0]);
-        command.env_clear().envs(env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed)));
-        self.run_command(command, words, args, input, limit)
+        self.run_command(of_caller(words), words, args, input, limit)
+    }
+
+    /// A word for one call of `squeue`, which no name of a job has in it.
+    fn fence(&self) -> Result<String, LaunchError> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|error| LaunchError::Unavailable {
+            target: self.target.clone(),
+            what: format!("no random number: {error}"),
+        })?;
+        Ok(format!("@{:032x}", u128::from_ne_bytes(bytes)))
+    }
+
+    /// `squeue` printed something else.
+    fn not_asked_for(&self, text: &str) -> LaunchError {
+        let start: String = text.chars().take(100).collect();
+        let what = format!("squeue printed {start:?}, and not in the format that it was asked for: is it Slurm's own?");
+        LaunchError::Unavailable { target: self.target.clone(), what }
     }
 
     /// The same as a user (none: the caller).
@@ -165,6 +180,13 @@ impl Commands {
     }
 }
 
+/// A command that has what the caller's have of the environment.
+fn of_caller(words: &[&str]) -> Command {
+    let mut command = Command::new(words[0]);
+    command.env_clear().envs(env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed)));
+    command
+}
+
 /// Whether Slurm's commands get this variable.
 fn is_passed(name: &str) -> bool {
     let begins = || PREFIXES.iter().any(|prefix| name.starts_with(prefix));
@@ -188,8 +210,13 @@ pub(super) fn refusal(target: &str, program: &str, errors: &str) -> LaunchError 
 
 impl Controller for Commands {
     fn jobs(&self) -> Result<BTreeMap<u64, Job>, LaunchError> {
-        let text = self.run(&["squeue", "--noheader", "--states=all", "--format", FORMAT], &[], None, TIMEOUT)?;
-        Ok(jobs(&text))
+        let words = ["squeue", "--noheader", "--states=all"];
+        let (mut command, fence) = (of_caller(&words), self.fence()?);
+        // All users of this machine see arguments, and could name a job by them; not variables.
+        command.env("SQUEUE_FORMAT", queue::format(&fence));
+        command.envs([("TZ", "UTC"), ("SLURM_TIME_FORMAT", "standard")]);
+        let text = self.run_command(command, &words, &[], None, TIMEOUT)?;
+        queue::jobs(&text, &fence).ok_or_else(|| self.not_asked_for(&text))
     }
 
     fn submit(&self, request: &Request) -> Result<u64, LaunchError> {
@@ -223,10 +250,12 @@ impl Controller for Commands {
     }
 
     fn kill_steps(&self, job: u64, names: &BTreeSet<String>, user: Option<&str>) -> Result<Vec<String>, LaunchError> {
-        let job = job.to_string();
-        let words = ["squeue", "--steps", "--noheader", "--format", "%i|%j", "--job", &job];
+        let (fence, number) = (self.fence()?, job.to_string());
+        // It takes no format of steps from its environment; their names are of the job's own user.
+        let format = queue::format_of_steps(&fence);
+        let words = ["squeue", "--steps", "--noheader", "--format", &format, "--job", &number];
         let text = self.run(&words, &[], None, TIMEOUT)?;
-        let steps = text.lines().filter_map(|line| line.trim().split_once('|'));
+        let steps = queue::steps(&text, &fence, job).ok_or_else(|| self.not_asked_for(&text))?.into_iter();
         let left = Vec::from_iter(steps.filter(|(_, name)| names.contains(*name)).map(|(step, _)| step.to_owned()));
         if !left.is_empty() {
             unless_over(self.run_as(user, &["scancel", "--quiet", "--signal=KILL"], &left, None, TIMEOUT))?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::partitions::Partition;
 use super::queue::Job;
 use super::request::Request;
+use super::users::SlurmUsers;
 use crate::LaunchError;
 
 /// A way to its controller. Each call asks it, and may take seconds.
@@ -40,16 +41,22 @@ pub(super) trait Controller: Debug + Send + Sync {
         None
     }
 
+    /// The name of a user (none: the caller), as [`Job::user`] has it; none: it is not known.
+    fn name_of(&self, user: Option<&str>) -> Option<String> {
+        user.map(str::to_owned)
+    }
+
     /// Its partitions, each once for each kind of node.
     fn partitions(&self) -> Result<Vec<Partition>, LaunchError>;
 
     /// Those of a list of nodes that are down; asked within seconds or not at all.
     fn nodes_down(&self, nodes: &str) -> Result<Vec<String>, LaunchError>;
 
-    /// Whose a job is that is in no record; none: the caller's.
+    /// Whose a job is that is in no record; none: the caller's, or of no name that can stand in words
+    /// of the settings.
     fn user_of(&self, job: &Job) -> Option<String> {
         let is_own = self.uid_of(None).is_none_or(|own| job.uid.is_none_or(|uid| uid == own));
-        (!is_own).then(|| job.user.clone())
+        (!is_own && SlurmUsers::is_name(&job.user)).then(|| job.user.clone())
     }
 
     /// For how long a submission that was not answered may still become a job.

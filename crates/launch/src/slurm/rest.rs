@@ -30,6 +30,7 @@ use super::controller::Controller;
 use super::partitions::Partition;
 use super::queue::Job;
 use super::request::Request;
+use super::users::SlurmUsers;
 use crate::LaunchError;
 
 /// For an answer; slurmrestd itself waits for the controller for as long as `MessageTimeout`.
@@ -258,8 +259,14 @@ impl Controller for Rest {
     }
 
     fn user_of(&self, job: &Job) -> Option<String> {
-        let is_own = job.user.is_empty() || self.options.user.as_ref() == Some(&job.user);
-        (!is_own).then(|| job.user.clone())
+        let is_own = self.name_of(None).is_none_or(|own| own == job.user);
+        (!is_own && SlurmUsers::is_name(&job.user)).then(|| job.user.clone())
+    }
+
+    /// The caller is who the token is of.
+    fn name_of(&self, user: Option<&str>) -> Option<String> {
+        let of_token = || tokens::user(&self.tokens(None).token(&self.commands, TIMEOUT).ok()??);
+        user.map(str::to_owned).or_else(|| self.options.user.clone()).or_else(of_token)
     }
 
     fn grace(&self) -> Duration {

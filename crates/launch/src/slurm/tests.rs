@@ -2,10 +2,20 @@
 
 use super::*;
 
+/// Jobs, one in a line: `ID|STATE|REASON|START|NODES|NAME|USER|UID|COMMENT`.
+fn listed(text: &str) -> BTreeMap<u64, Job> {
+    let record = |line: &str| {
+        let fields = Vec::from_iter(line.splitn(9, '|'));
+        let [id, state, reason, start, nodes, name, user, uid, comment] = fields[..] else { panic!("{line}") };
+        format!("@|{id}|{state}|{start}|{nodes}|{user}|{uid}|{reason}@{name}@{comment}@\n")
+    };
+    queue::jobs(&text.lines().map(record).collect::<String>(), "@").expect("an answer")
+}
+
 #[test]
 fn a_job_that_ends_has_no_ends_of_hosts_yet() {
     let of = |state: &str| {
-        let all = queue::jobs(&format!("7|{state}|None|N/A|n1|shoal-a|root|0|arn:a|2:killed"));
+        let all = listed(&format!("7|{state}|None|N/A|n1|shoal-a|root|0|arn:a|2:killed"));
         hosts_that_ended(&all[&7])
     };
     assert_eq!(of("RUNNING"), BTreeSet::from([2]));
@@ -31,7 +41,7 @@ fn silent<T>() -> Result<T, LaunchError> {
 impl Controller for Fake {
     fn jobs(&self) -> Result<BTreeMap<u64, Job>, LaunchError> {
         *self.asked.lock().expect("a count") += 1;
-        self.jobs.lock().expect("jobs").as_ref().map_or_else(silent, |text| Ok(queue::jobs(text)))
+        self.jobs.lock().expect("jobs").as_ref().map_or_else(silent, |text| Ok(listed(text)))
     }
     fn submit(&self, _: &Request) -> Result<u64, LaunchError> {
         silent()
@@ -186,8 +196,8 @@ fn jobs_are_looked_for_and_ended_as_their_users() {
     let of = |user: Option<&str>| Submitted { user: user.map(str::to_owned), ..submitted(0, 1) };
     let find = |user| cluster.find(&of(user), &[]).expect("an answer");
     assert_eq!((find(Some("anna")), find(None), find(Some("ben"))), (Some(7), Some(9), None));
-    // Whoever has no number here is known by the job's name alone.
-    assert_eq!(find(Some("carl")), Some(9));
+    // Whoever has no number here is known by name.
+    assert_eq!(find(Some("carl")), None);
 
     // What is in no record: as who has it.
     let over = || *fake.jobs.lock().expect("jobs") = Some(String::new());
@@ -216,4 +226,43 @@ fn jobs_are_looked_for_and_ended_as_their_users() {
             "no jobs of ben are taken: unknown user ben"
         ]
     );
+}
+
+#[test]
+fn a_job_is_its_users_by_number_or_by_name() {
+    let cluster = cluster(&with_jobs(""), Duration::ZERO);
+    let is_of = |user: Option<&str>, whose: &str| {
+        let submitted = Submitted { user: user.map(str::to_owned), ..submitted(7, 1) };
+        cluster.is_of(&submitted, &listed(&format!("7|RUNNING|None|N/A|n1|shoal-a|{whose}|"))[&7])
+    };
+    // Of all targets, those without users, too.
+    assert!(is_of(None, "root|0") && !is_of(None, "mallory|1003"));
+    assert!(is_of(Some("anna"), "anna|1001") && !is_of(Some("anna"), "anna|1003"));
+    // `id -u` does not know carl, or slurmrestd has names alone.
+    assert!(is_of(Some("carl"), "carl|1004") && is_of(Some("Carl"), "carl|") && !is_of(Some("carl"), "mallory|1003"));
+    assert!(is_of(Some("carl"), "1004|1004") && is_of(Some("carl"), "|"), "nobody there knows any name of it");
+    assert!(!is_of(None, "1004|1004"), "the number is known");
+
+    let options = SlurmOptions { args: vec!["--uid=anna".to_owned()], ..SlurmOptions::default() };
+    let cluster = Cluster::of(options, Box::new(Fake::default()));
+    let of_anna = &listed("7|RUNNING|None|N/A|n1|shoal-a|anna|1001|")[&7];
+    assert!(cluster.is_of(&submitted(7, 1), of_anna), "the settings say whose jobs are");
+}
+
+#[test]
+fn what_is_no_users_name_is_in_no_words_of_the_settings() {
+    let user_of = |whose: &str| Fake::default().user_of(&listed(&format!("7|RUNNING|None|N/A|n1|a|{whose}|"))[&7]);
+    assert_eq!(user_of("anna|1001").as_deref(), Some("anna"));
+    for user in ["-u", "1001", "#0", "a b", "", "../a"] {
+        assert_eq!(user_of(&format!("{user}|1001")), None, "{user}");
+    }
+}
+
+#[test]
+fn expected_starts_have_their_time_zone() {
+    for start in ["2026-11-27T08:00:59", "2026-11-27T08:00:59Z"] {
+        let jobs = listed(&format!("7|PENDING|Priority|{start}||shoal-a|root|0|"));
+        let text = cluster(&with_jobs(""), Duration::ZERO).queued(7, &jobs[&7]);
+        assert!(text.ends_with("; expected to start at 2026-11-27 08:00 UTC"), "{text}");
+    }
 }

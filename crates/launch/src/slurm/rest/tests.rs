@@ -88,3 +88,33 @@ fn commands_of_perhaps_another_cluster_are_not_used() {
     let error = rest.kill_steps(7, &BTreeSet::from(["host-2".to_owned()]), None).expect_err("it cannot").to_string();
     assert!(error.contains("cannot end host-2 of job 7 alone: set conf"), "{error}");
 }
+
+#[test]
+fn jobs_are_told_by_the_name_of_the_tokens_user() {
+    let rest = |user: Option<&str>, token: &str| {
+        let token = Some(Token::Command(vec!["/bin/echo".to_owned(), token.to_owned()]));
+        let address = Address::Unix("/nonexistent".into());
+        let options = RestOptions { address, version: Version::V38, user: user.map(str::to_owned), token };
+        Rest::new(options, Commands::new("lab", None, Vec::new()))
+    };
+    // {"sun": "alice"}
+    let token = "e30.eyJzdW4iOiJhbGljZSJ9.c2ln";
+    assert_eq!(rest(None, token).name_of(None).as_deref(), Some("alice"));
+    assert_eq!(rest(Some("ops"), token).name_of(None).as_deref(), Some("ops"));
+    assert_eq!(rest(Some("ops"), token).name_of(Some("anna")).as_deref(), Some("anna"));
+    assert_eq!(rest(None, "opaque").name_of(None), None);
+
+    let cluster = |rest| crate::slurm::Cluster::of(crate::slurm::SlurmOptions::default(), Box::new(rest));
+    let jobs = Answers { version: Version::V38 }.jobs(
+        &serde_json::json!({"jobs": [{"job_id": 7, "job_state": "RUNNING", "name": "a", "user_name": "mallory"}]}),
+    );
+    let is_of = |rest, user: Option<&str>| {
+        let user = user.map(str::to_owned);
+        let submitted = crate::record::Submitted { id: 7, name: "a".to_owned(), hosts: BTreeSet::new(), user };
+        cluster(rest).is_of(&submitted, &jobs[&7])
+    };
+    assert!(!is_of(rest(None, token), None) && !is_of(rest(None, token), Some("anna")));
+    assert!(is_of(rest(Some("mallory"), token), None) && is_of(rest(None, token), Some("mallory")));
+    assert_eq!(rest(None, token).user_of(&jobs[&7]).as_deref(), Some("mallory"));
+    assert_eq!(rest(Some("mallory"), token).user_of(&jobs[&7]), None);
+}
