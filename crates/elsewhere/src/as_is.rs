@@ -5,31 +5,29 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::future::Future;
 use std::os::unix::fs::FileExt;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
-use http::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, LAST_MODIFIED, RANGE};
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, LAST_MODIFIED, RANGE};
 use http::{Method, StatusCode};
-use object_store::client::HttpResponse;
 use time::OffsetDateTime;
 use time::format_description::well_known::{Rfc2822, Rfc3339};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
 
-use crate::bucket::PART_BYTES;
-use crate::documents::{self, ErrorDocument, ListDocument, Listed};
-use crate::requests::{Request, Requests};
+use crate::documents::{ListDocument, Listed};
+use crate::requests::{Request, Requests, next_piece};
+use crate::sending::{MEMORY, Sending};
 use crate::{Address, Condition, Error};
 
-/// Parts of one object on their way.
-const PARTS_AT_ONCE: usize = 4;
-/// S3 takes 10,000 of them.
-const MAX_PARTS: u64 = 9_000;
 /// S3's largest page.
 const MAX_KEYS: usize = 1000;
-/// Between two pieces of an answer.
-const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pages of the store for one of ours, at most; some stores have a few empty ones in a row.
+const MAX_PAGES: usize = 1000;
+/// Between two checks of whether the caller ends.
+const POLL: Duration = Duration::from_millis(50);
 
 /// A prefix of a bucket, whose objects have the keys that follow it.
 #[derive(Debug)]
@@ -37,6 +35,8 @@ pub struct BucketAsIs {
     /// What keys have in front; empty, or with `/` at its end.
     root: String,
     requests: Arc<Requests>,
+    /// Bodies in memory take of it.
+    memory: Arc<Semaphore>,
     /// `None` once it is dropped.
     runtime: Option<Runtime>,
 }
@@ -92,7 +92,7 @@ impl BucketAsIs {
         let root = if address.prefix.is_empty() { String::new() } else { format!("{}/", address.prefix) };
         let requests = Arc::new(Requests::new(address, retry_timeout)?);
         let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("s3").enable_all().build()?;
-        Ok(Self { root, requests, runtime: Some(runtime) })
+        Ok(Self { root, requests, memory: Arc::new(Semaphore::new(MEMORY)), runtime: Some(runtime) })
     }
 
     /// As a user names it.
@@ -105,11 +105,17 @@ impl BucketAsIs {
     /// # Errors
     /// The store's.
     pub fn head(&self, key: &str) -> Result<Option<Described>, Error> {
+        if key.is_empty() {
+            return Ok(None);
+        }
         let request = Request::new(Method::HEAD, &self.named(key)?);
         let requests = Arc::clone(&self.requests);
         match self.block(async move { requests.send(&request).await }) {
             Err(Error::Missing { .. }) => Ok(None),
-            answer => answer.map(|answer| Some(described(key, answer.headers()))),
+            answer => {
+                let found = described(key, answer?.headers());
+                found.map(Some).ok_or_else(|| self.no_answer("an object's: it has no Content-Length"))
+            }
         }
     }
 
@@ -120,7 +126,7 @@ impl BucketAsIs {
     /// The store's.
     pub fn list(&self, prefix: &str, after: Option<&str>, delimiter: Option<&str>, max: usize) -> Result<Page, Error> {
         let (mut page, mut token): (Page, Option<String>) = (Page::default(), None);
-        loop {
+        for _ in 0..MAX_PAGES {
             let left = max - page.objects.len() - page.common_prefixes.len();
             let mut request = Request::new(Method::GET, "")
                 .query("list-type", "2")
@@ -144,11 +150,17 @@ impl BucketAsIs {
             }));
             page.common_prefixes.extend(document.common_prefixes.iter().filter_map(|it| below(&it.prefix)));
             let is_full = page.objects.len() + page.common_prefixes.len() >= max;
+            page.is_truncated = document.is_truncated;
             match document.next_continuation_token.filter(|_| document.is_truncated) {
                 Some(next) if !is_full && token.as_ref() != Some(&next) => token = Some(next),
-                next => return Ok(Page { is_truncated: next.is_some(), ..page }),
+                _ => break,
             }
         }
+        // Taken for the end, it would hide all that follows.
+        if page.is_truncated && page.objects.is_empty() && page.common_prefixes.is_empty() {
+            return Err(self.no_answer("a list: it says that more follows, and does not give it"));
+        }
+        Ok(page)
     }
 
     /// Bytes of an object, of that with this ETag.
@@ -158,24 +170,41 @@ impl BucketAsIs {
     pub fn read(&self, key: &str, etag: &str, at: u64, length: usize) -> Result<Bytes, Error> {
         let request = self.get(key, etag, at, Some(at + length as u64))?;
         let requests = Arc::clone(&self.requests);
-        let (whole, body) = self.block(async move {
+        let read = self.block(async move {
             let answer = requests.send(&request).await?;
-            let whole = answer.status() != StatusCode::PARTIAL_CONTENT;
-            Ok((whole, bytes_of(&requests, answer).await?))
+            // Without ranges all comes; what is before is not kept, and what is behind not read.
+            let mut before = if answer.status() == StatusCode::PARTIAL_CONTENT { 0 } else { at };
+            let (mut wanted, mut pieces) = (BytesMut::with_capacity(length), answer.into_body().bytes_stream());
+            while wanted.len() < length {
+                let next = next_piece(&mut pieces).await.map_err(|message| requests.broken(message))?;
+                let Some(mut piece) = next else { break };
+                let skipped = usize::try_from(before).unwrap_or(usize::MAX).min(piece.len());
+                piece.advance(skipped);
+                before -= skipped as u64;
+                piece.truncate(length - wanted.len());
+                wanted.extend_from_slice(&piece);
+            }
+            Ok(wanted.freeze())
         })?;
-        let start = if whole { usize::try_from(at).unwrap_or(usize::MAX) } else { 0 };
-        let wanted = body.get(start..).and_then(|body| body.get(..length));
-        wanted.map(|wanted| body.slice_ref(wanted)).ok_or_else(|| self.no_answer("as many bytes as the object has"))
+        if read.len() == length { Ok(read) } else { Err(self.no_answer("as many bytes as the object has")) }
     }
 
     /// Writes an object, that with this ETag, into a file. What breaks off is resumed where it was.
+    /// `is_cancelled` is asked until it is there.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Changed`]; the store's, or the file's.
-    pub fn fetch(&self, key: &str, etag: &str, size: u64, to: &File) -> Result<(), Error> {
+    /// [`Error::Missing`], [`Error::Changed`]; [`Error::Cancelled`]; the store's, or the file's.
+    pub fn fetch(
+        &self,
+        key: &str,
+        etag: &str,
+        size: u64,
+        to: &File,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
         let (first, file) = (self.get(key, etag, 0, None)?, to.try_clone()?);
         let requests = Arc::clone(&self.requests);
-        self.block(async move {
+        let fetched = async move {
             let mut done = 0;
             while done < size {
                 let mut request = first.clone();
@@ -185,27 +214,29 @@ impl BucketAsIs {
                 let answer = requests.send(&request).await?;
                 let is_rest = done == 0 || answer.status() == StatusCode::PARTIAL_CONTENT;
                 let (before, mut pieces) = (done, answer.into_body().bytes_stream());
-                let broken = |message: String| Error::Unreachable { location: requests.location(), message };
                 if !is_rest {
-                    return Err(broken("an answer broke off, and it has no ranges".to_owned()));
+                    return Err(requests.broken("an answer broke off, and it has no ranges"));
                 }
                 let failed = loop {
-                    match tokio::time::timeout(PIECE_TIMEOUT, pieces.next()).await {
-                        Ok(Some(Ok(piece))) => {
+                    match next_piece(&mut pieces).await {
+                        Ok(Some(piece)) if piece.len() as u64 > size - done => {
+                            return Err(requests.broken("its answer is longer than the object was"));
+                        }
+                        Ok(Some(piece)) => {
                             file.write_all_at(&piece, done)?;
                             done += piece.len() as u64;
                         }
-                        Ok(Some(Err(error))) => break error.to_string(),
                         Ok(None) => break "the answer ended early".to_owned(),
-                        Err(_) => break "the answer has stopped".to_owned(),
+                        Err(message) => break message,
                     }
                 };
                 if done == before {
-                    return Err(broken(failed));
+                    return Err(requests.broken(failed));
                 }
             }
             Ok(())
-        })
+        };
+        self.block_unless(fetched, is_cancelled)
     }
 
     /// Writes an object; it is there, whole, when this returns its ETag. A long one is sent in
@@ -217,14 +248,9 @@ impl BucketAsIs {
         let NewObject { key, headers, file, size, condition } = object;
         let kept = self.kept(headers)?;
         let (name, condition) = (self.named(key)?, condition.clone());
-        let requests = Arc::clone(&self.requests);
-        self.block(async move {
-            let sending = Sending { requests, name, file: Arc::new(file), size };
-            match size <= PART_BYTES {
-                true => sending.whole(kept, &condition).await,
-                false => sending.in_parts(kept, &condition).await,
-            }
-        })
+        let (requests, memory) = (Arc::clone(&self.requests), Arc::clone(&self.memory));
+        let sending = Sending { requests, memory, name, file: Arc::new(file), size };
+        self.block(async move { sending.send(kept, &condition).await })
     }
 
     /// Removes an object; that it is not there does not matter.
@@ -250,6 +276,11 @@ impl BucketAsIs {
 
     /// As the store names it.
     fn named(&self, key: &str) -> Result<String, Error> {
+        // Without a key, a request is for the bucket itself: to remove it, if it comes to that.
+        if key.is_empty() {
+            let message = "the key of an object is empty; name the object".to_owned();
+            return Err(Error::Rejected { location: self.location(), message });
+        }
         if key.split('/').any(|part| part == "." || part == "..") {
             let message = format!("the key `{key}` has a part that addresses cannot have (`.` or `..`)");
             return Err(Error::Rejected { location: self.location(), message });
@@ -275,12 +306,12 @@ impl BucketAsIs {
         let requests = Arc::clone(&self.requests);
         self.block(async move {
             let answer = requests.send(&request).await?;
-            bytes_of(&requests, answer).await
+            requests.document(answer).await
         })
     }
 
     fn no_answer(&self, what: &str) -> Error {
-        Error::Unreachable { location: self.location(), message: format!("its answer is not {what}") }
+        self.requests.broken(format!("its answer is not {what}"))
     }
 
     /// Waits on any thread, be it one of another run time.
@@ -288,9 +319,28 @@ impl BucketAsIs {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
+        self.block_unless(work, &|| false)
+    }
+
+    /// The same until the caller ends, which it is asked.
+    fn block_unless<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<T, Error> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        self.runtime.as_ref().expect("it is there until the drop").spawn(async move { sender.send(work.await) });
-        receiver.recv().unwrap_or_else(|_| Err(Error::Cancelled { location: self.location() }))
+        let runtime = self.runtime.as_ref().expect("it is there until the drop");
+        let task = runtime.spawn(async move { sender.send(work.await) });
+        loop {
+            match receiver.recv_timeout(POLL) {
+                Ok(done) => return done,
+                Err(RecvTimeoutError::Timeout) if !is_cancelled() => {}
+                Err(_) => {
+                    task.abort();
+                    return Err(Error::Cancelled { location: self.location() });
+                }
+            }
+        }
     }
 }
 
@@ -299,98 +349,6 @@ impl Drop for BucketAsIs {
     fn drop(&mut self) {
         self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
     }
-}
-
-/// An object on its way.
-struct Sending {
-    requests: Arc<Requests>,
-    name: String,
-    file: Arc<File>,
-    size: u64,
-}
-
-impl Sending {
-    async fn whole(&self, kept: HeaderMap, condition: &Condition) -> Result<String, Error> {
-        let body = self.piece(0, self.size)?;
-        let request = Request { headers: kept, ..Request::new(Method::PUT, &self.name).body(body) };
-        let answer = self.requests.send(&under(request, condition)).await?;
-        Ok(text_of(answer.headers(), &ETAG).trim_matches('"').to_owned())
-    }
-
-    async fn in_parts(&self, kept: HeaderMap, condition: &Condition) -> Result<String, Error> {
-        let begin = Request { headers: kept, ..Request::new(Method::POST, &self.name).query("uploads", "") };
-        let answer = self.requests.send(&begin).await?;
-        let body = bytes_of(&self.requests, answer).await?;
-        let upload = documents::upload_id(&body).ok_or_else(|| self.broken("an upload was begun and has no id"))?;
-        let done = self.parts(&upload, condition).await;
-        if done.is_err() {
-            // Its parts would stay, unseen.
-            let abort = Request::new(Method::DELETE, &self.name).query("uploadId", upload);
-            let _ = self.requests.send(&abort).await;
-        }
-        done
-    }
-
-    async fn parts(&self, upload: &str, condition: &Condition) -> Result<String, Error> {
-        let part_bytes = self.size.div_ceil(MAX_PARTS).max(PART_BYTES);
-        let part = |number: u64| async move {
-            let at = (number - 1) * part_bytes;
-            let body = self.piece(at, part_bytes.min(self.size - at))?;
-            let request = Request::new(Method::PUT, &self.name)
-                .query("partNumber", number.to_string())
-                .query("uploadId", upload)
-                .body(body);
-            let answer = self.requests.send(&request).await?;
-            Ok::<_, Error>(text_of(answer.headers(), &ETAG))
-        };
-        let count = self.size.div_ceil(part_bytes);
-        let etags: Vec<String> = stream::iter(1..=count).map(part).buffered(PARTS_AT_ONCE).try_collect().await?;
-        let body = documents::completion(&etags).into();
-        let end = Request::new(Method::POST, &self.name).query("uploadId", upload).body(body);
-        let end = Request { is_repeatable: false, ..under(end, condition) };
-        let answer = self.requests.send(&end).await?;
-        let body = bytes_of(&self.requests, answer).await?;
-        let ended = documents::completed(&body).ok_or_else(|| self.broken("its answer is no end of an upload"))?;
-        match ended.code.as_str() {
-            "" => Ok(ended.etag.trim_matches('"').to_owned()),
-            "PreconditionFailed" => Err(Error::Changed { location: self.requests.location(), name: self.name.clone() }),
-            _ => {
-                let document = ErrorDocument { code: ended.code, message: ended.message };
-                Err(self.broken(&document.text(StatusCode::OK)))
-            }
-        }
-    }
-
-    fn piece(&self, at: u64, length: u64) -> Result<Bytes, Error> {
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-        self.file.read_exact_at(&mut bytes, at)?;
-        Ok(bytes.into())
-    }
-
-    fn broken(&self, message: &str) -> Error {
-        Error::Unreachable { location: self.requests.location(), message: message.to_owned() }
-    }
-}
-
-/// A request that is done only if this holds; repeated, it might meet what it has itself written.
-fn under(request: Request, condition: &Condition) -> Request {
-    match condition {
-        Condition::Always => request,
-        Condition::Absent => Request { is_repeatable: false, ..request.header(IF_NONE_MATCH, "*") },
-        Condition::Matches(etag) => {
-            Request { is_repeatable: false, ..request.header(IF_MATCH, &format!("\"{etag}\"")) }
-        }
-    }
-}
-
-async fn bytes_of(requests: &Requests, answer: HttpResponse) -> Result<Bytes, Error> {
-    let broken = |message: String| Error::Unreachable { location: requests.location(), message };
-    let read = tokio::time::timeout(PIECE_TIMEOUT, answer.into_body().bytes()).await;
-    read.map_err(|_| broken("the answer has stopped".to_owned()))?.map_err(|error| broken(error.to_string()))
-}
-
-fn text_of(headers: &HeaderMap, name: &HeaderName) -> String {
-    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
 /// Headers that come back as they were given.
@@ -404,20 +362,21 @@ const KEPT: [&str; 7] = [
     "x-amz-storage-class",
 ];
 
-fn described(key: &str, headers: &HeaderMap) -> Described {
+/// `None`: its size is not known.
+fn described(key: &str, headers: &HeaderMap) -> Option<Described> {
     let is_kept = |name: &str| KEPT.contains(&name) || name.starts_with("x-amz-meta-");
     let kept = headers.iter().filter(|(name, _)| is_kept(name.as_str()));
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let modified = OffsetDateTime::parse(text(LAST_MODIFIED.as_str()), &Rfc2822);
-    Described {
+    Some(Described {
         key: key.to_owned(),
-        size: text("content-length").parse().unwrap_or_default(),
+        size: text("content-length").parse().ok()?,
         etag: text("etag").trim_start_matches("W/").trim_matches('"').to_owned(),
         modified_ms: modified.map_or(0, seconds_of),
         headers: kept
             .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())))
             .collect(),
-    }
+    })
 }
 
 fn of_list(key: String, listed: &Listed) -> Described {
@@ -460,10 +419,12 @@ mod tests {
             last_modified: "2026-01-02T03:04:05.678Z".to_owned(),
             storage_class: Some("GLACIER".to_owned()),
         };
-        let alone = described("k", &headers);
+        let alone = described("k", &headers).unwrap();
         assert_eq!(alone, of_list("k".to_owned(), &listed));
         assert_eq!(alone.modified_ms, 1_767_323_045_000);
         assert_eq!(alone.headers.len(), 1);
+        headers.remove("content-length");
+        assert_eq!(described("k", &headers), None);
     }
 
     #[test]
@@ -474,5 +435,12 @@ mod tests {
         let bad = BTreeMap::from([("x-amz-meta-a".to_owned(), "\u{f6}".to_owned())]);
         assert!(matches!(bucket.kept(&bad), Err(Error::Rejected { .. })));
         assert_eq!(bucket.named("a//b/").unwrap(), "data/a//b/");
+        // No server is there: nothing is sent that would be for the bucket, or for its prefix.
+        for address in ["s3://team?endpoint=http://127.0.0.1:1", "s3://team/data?endpoint=http://127.0.0.1:1"] {
+            let bucket = BucketAsIs::open(&Address::parse(address).unwrap(), Duration::ZERO).unwrap();
+            assert!(matches!(bucket.remove(""), Err(Error::Rejected { .. })));
+            assert!(matches!(bucket.read("", "", 0, 1), Err(Error::Rejected { .. })));
+            assert_eq!(bucket.head("").unwrap(), None);
+        }
     }
 }

@@ -16,9 +16,21 @@ use object_store::client::{
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// To open a connection, and to the first byte of an answer.
+/// To open a connection, and to the first byte of an answer once all is sent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// What a slow link takes of a body, in bytes per second.
+const SLOWEST: usize = 100_000;
+
+/// What a request waits for its answer, if not [`ANSWER_TIMEOUT`]; an extension of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience(pub(crate) Duration);
+
+/// Sending the body, and the answer's begin.
+fn time_for(request: &HttpRequest) -> Duration {
+    let answer = request.extensions().get::<Patience>().map_or(ANSWER_TIMEOUT, |patience| patience.0);
+    answer + Duration::from_secs((request.body().content_length() / SLOWEST) as u64)
+}
 
 /// Makes the client.
 #[derive(Debug)]
@@ -58,7 +70,7 @@ impl HttpConnector for Connector {
 #[async_trait]
 impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.0.request(request)).await;
+        let answered = tokio::time::timeout(time_for(&request), self.0.request(request)).await;
         let late = |error| HttpError::new(HttpErrorKind::Timeout, error);
         let response = answered.map_err(late)?.map_err(|error| HttpError::new(kind_of(&error), error))?;
         let (parts, body) = response.into_parts();
@@ -95,4 +107,18 @@ pub fn download(url: &str, take: &mut dyn FnMut(&[u8]) -> std::io::Result<()>) -
 /// Connections that the other side has closed are an error of the next request on them.
 fn kind_of(error: &hyper_util::client::legacy::Error) -> HttpErrorKind {
     if error.is_connect() { HttpErrorKind::Connect } else { HttpErrorKind::Request }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_bodies_have_the_time_that_slow_links_need() {
+        let request = |length: usize| http::Request::new(HttpRequestBody::from(vec![0; length]));
+        assert_eq!((time_for(&request(0)).as_secs(), time_for(&request(32 << 20)).as_secs()), (30, 365));
+        let mut patient = request(0);
+        patient.extensions_mut().insert(Patience(Duration::from_secs(300)));
+        assert_eq!(time_for(&patient).as_secs(), 300);
+    }
 }

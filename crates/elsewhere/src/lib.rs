@@ -9,6 +9,7 @@ mod documents;
 mod http;
 mod outgoing;
 mod requests;
+mod sending;
 
 pub use address::{Address, BadAddress};
 pub use as_is::{BucketAsIs, Described, NewObject, Page};

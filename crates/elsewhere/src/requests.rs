@@ -4,22 +4,33 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use object_store::ClientOptions;
 use object_store::aws::{AmazonS3ConfigKey, AwsAuthorizer, AwsCredentialProvider};
-use object_store::client::{HttpClient, HttpConnector, HttpErrorKind, HttpRequestBody, HttpResponse};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequestBody, HttpResponse, HttpResponseBody,
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::address::Address;
 use crate::bucket::{builder, error_of};
 use crate::documents::ErrorDocument;
-use crate::http::Connector;
+use crate::http::{ANSWER_TIMEOUT, Connector, Patience};
 use crate::{Error, bucket};
 
 /// Between two attempts, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Between two pieces of an answer.
+const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of a document, and the time for it: the end of an upload may come after minutes of spaces.
+const DOCUMENT: (usize, Duration) = (32 << 20, Duration::from_secs(1800));
+/// The same of one that says what is wrong.
+const ERROR_DOCUMENT: (usize, Duration) = (64 << 10, Duration::from_secs(5));
 
 const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const IN_PATH: &AsciiSet = &IN_QUERY.remove(b'/');
@@ -35,12 +46,14 @@ pub(crate) struct Request {
     pub(crate) body: Bytes,
     /// Doing it twice does the same, even if the first answer was lost.
     pub(crate) is_repeatable: bool,
+    /// Until the answer begins.
+    pub(crate) patience: Duration,
 }
 
 impl Request {
     pub(crate) fn new(method: Method, key: &str) -> Self {
         let (query, headers, body) = (Vec::new(), HeaderMap::new(), Bytes::new());
-        Self { method, key: key.to_owned(), query, headers, body, is_repeatable: true }
+        Self { method, key: key.to_owned(), query, headers, body, is_repeatable: true, patience: ANSWER_TIMEOUT }
     }
 
     pub(crate) fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -101,12 +114,18 @@ impl Requests {
 
     /// The answer, if it is a success.
     pub(crate) async fn send(&self, request: &Request) -> Result<HttpResponse, Error> {
-        let (began, mut pause) = (Instant::now(), FIRST_PAUSE);
+        let (mut began, mut pause) = (Instant::now(), FIRST_PAUSE);
+        let mut is_first = true;
         loop {
             let failed = match self.attempt(request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
+            // Sending a body may take longer than that; a silent store is not waited for twice.
+            if is_first && !request.body.is_empty() {
+                began = Instant::now();
+            }
+            is_first = false;
             let may_repeat = failed.is_passing && (request.is_repeatable || failed.is_undone);
             if !may_repeat || began.elapsed() + pause > self.retry_timeout {
                 return Err(failed.error);
@@ -123,8 +142,8 @@ impl Requests {
             return Ok(answer);
         }
         let region = answer.headers().get("x-amz-bucket-region").and_then(|it| it.to_str().ok()).map(str::to_owned);
-        let body = answer.into_body().bytes().await.unwrap_or_default();
-        let document = ErrorDocument::read(&body);
+        let body = bytes_of(answer.into_body(), ERROR_DOCUMENT).await;
+        let document = ErrorDocument::read(&body.unwrap_or_default());
         let is_passing = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
             || status == StatusCode::TOO_MANY_REQUESTS;
         let error = self.error(&request.key, status, &document, region.as_deref());
@@ -145,6 +164,7 @@ impl Requests {
         let mut built = built
             .body(HttpRequestBody::from(request.body.clone()))
             .map_err(|error| final_error(Error::Rejected { location: location.clone(), message: error.to_string() }))?;
+        built.extensions_mut().insert(Patience(request.patience));
         *built.headers_mut() = request.headers.clone();
         if matches!(request.method, Method::PUT | Method::POST) {
             built.headers_mut().insert(CONTENT_LENGTH, request.body.len().into());
@@ -156,6 +176,16 @@ impl Requests {
             let message = bucket::text(&error);
             Failed { error: Error::Unreachable { location: location.clone(), message }, is_passing: true, is_undone }
         })
+    }
+
+    /// All of a short answer.
+    pub(crate) async fn document(&self, answer: HttpResponse) -> Result<Bytes, Error> {
+        bytes_of(answer.into_body(), DOCUMENT).await.map_err(|message| self.broken(message))
+    }
+
+    /// An answer is not one.
+    pub(crate) fn broken(&self, message: impl Into<String>) -> Error {
+        Error::Unreachable { location: self.location(), message: message.into() }
     }
 
     /// What an answer means that is no success.
@@ -180,6 +210,31 @@ impl Requests {
             _ => Error::Unreachable { location, message },
         }
     }
+}
+
+/// Pieces of an answer.
+type Pieces = BoxStream<'static, Result<Bytes, HttpError>>;
+
+/// `None`: that was all.
+pub(crate) async fn next_piece(pieces: &mut Pieces) -> Result<Option<Bytes>, String> {
+    match tokio::time::timeout(PIECE_TIMEOUT, pieces.next()).await {
+        Ok(next) => next.transpose().map_err(|error| error.to_string()),
+        Err(_) => Err("the answer has stopped".to_owned()),
+    }
+}
+
+async fn bytes_of(body: HttpResponseBody, (most, time): (usize, Duration)) -> Result<Bytes, String> {
+    let read = async {
+        let (mut bytes, mut pieces) = (Vec::new(), body.bytes_stream());
+        while let Some(piece) = next_piece(&mut pieces).await? {
+            if piece.len() > most - bytes.len() {
+                return Err(format!("its answer has more than {most} bytes"));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(Bytes::from(bytes))
+    };
+    tokio::time::timeout(time, read).await.unwrap_or_else(|_| Err("its answer does not end".to_owned()))
 }
 
 #[cfg(test)]

@@ -89,9 +89,7 @@ pub(crate) async fn delete_objects(
 }
 
 fn delete_one(objects: &Objects, bucket: &str, object: &ObjectIdentifier) -> S3Result<Deletion> {
-    if object.key.len() > LONGEST_KEY {
-        return Err(s3_error!(KeyTooLongError, "Your key is too long"));
-    }
+    usable(&object.key)?;
     refusals::version_of(object.version_id.as_deref())?;
     let condition = DeleteCondition {
         exists: object.e_tag.is_some(),
@@ -100,6 +98,15 @@ fn delete_one(objects: &Objects, bucket: &str, object: &ObjectIdentifier) -> S3R
         modified_s: object.last_modified_time.as_ref().map(seconds_of),
     };
     objects.delete_if(bucket, &object.key, object.version_id.as_deref(), &condition).map_err(from_store)
+}
+
+/// Without a key, it would be the bucket that is removed.
+fn usable(key: &str) -> S3Result<()> {
+    match key.len() {
+        0 => Err(s3_error!(UserKeyMustBeSpecified, "User key must have a length greater than 0.")),
+        1..=LONGEST_KEY => Ok(()),
+        _ => Err(s3_error!(KeyTooLongError, "Your key is too long")),
+    }
 }
 
 fn size_of(size: i64) -> S3Result<u64> {
@@ -112,4 +119,17 @@ fn seconds_of(time: &Timestamp) -> u64 {
     let written = time.format(TimestampFormat::EpochSeconds, &mut text).is_ok();
     let seconds = String::from_utf8(text).ok().filter(|_| written);
     seconds.and_then(|text| text.split('.').next()?.parse().ok()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_batches_have_a_length() {
+        let code = |key: &str| usable(key).err().map(|error| error.code().as_str().to_owned());
+        assert_eq!(code("").as_deref(), Some("UserKeyMustBeSpecified"));
+        assert_eq!(code(&"k".repeat(1025)).as_deref(), Some("KeyTooLongError"));
+        assert_eq!((code("k"), code(&"k".repeat(1024))), (None, None));
+    }
 }

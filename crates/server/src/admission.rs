@@ -18,7 +18,7 @@ use shoal_wire::{
 use crate::{
     Builtin, BuiltinObjective, ComputeTargets, Image, ImageError, Images, NetworkOptions,
     budgets::Budgets,
-    channels::{self, MayRead},
+    channels::{self, ChannelError, MayRead},
     file_systems::FileSystems,
     internal::internal,
     options::{image_of, known_image_of},
@@ -453,7 +453,10 @@ fn source(objects: &Objects, request: &CreateTrainingJob) -> Result<(), Error> {
 
 fn checkpoints(objects: &Objects, uri: &S3Uri) -> Result<(), Error> {
     bucket(objects, "checkpointConfig.s3Uri", uri)?;
-    let found = channels::checkpoints_of(objects, uri).map_err(|error| internal(&error))?;
+    let found = channels::checkpoints_of(objects, uri, &|| false).map_err(|error| match error {
+        ChannelError::Store(error) => internal(&error),
+        error => Error::validation(format!("checkpointConfig.s3Uri: {error}")),
+    })?;
     let entries: Vec<_> = found.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
     check_tree(&entries).map_err(|error| Error::validation(format!("checkpointConfig.s3Uri: below {uri} {error}")))
 }

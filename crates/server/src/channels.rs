@@ -190,7 +190,7 @@ impl Trees {
         delivery: &Delivery,
         hosts: u32,
     ) -> Result<Vec<(Input, Delivery)>, ChannelError> {
-        let all = objects_of(&self.objects, source, &self.may_read)?;
+        let all = objects_of(&self.objects, source, &self.may_read, &|| self.is_cancelled(attempt))?;
         if all.is_empty() {
             return Ok(Vec::new());
         }
@@ -217,7 +217,7 @@ impl Trees {
         source: &S3Source,
         hosts: u32,
     ) -> Result<Vec<(Input, Delivery)>, ChannelError> {
-        let all = streamed_of(&self.objects, source, &self.may_read)?;
+        let all = streamed_of(&self.objects, source, &self.may_read, &|| self.is_cancelled(attempt))?;
         if all.is_empty() {
             return Ok(Vec::new());
         }
@@ -295,9 +295,10 @@ impl Trees {
     /// # Errors
     /// As above.
     pub(crate) fn prepare_folder(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<Option<PathBuf>, NotPrepared> {
-        let found = of_newest(|| match checkpoints_of(&self.objects, uri) {
+        let is_cancelled = || self.is_cancelled(attempt);
+        let found = of_newest(|| match checkpoints_of(&self.objects, uri, &is_cancelled) {
             Ok(found) if found.is_empty() => Ok(None),
-            Err(StoreError::NoSuchBucket(_)) => Ok(None),
+            Err(ChannelError::Store(StoreError::NoSuchBucket(_))) => Ok(None),
             found => Ok(Some(self.tree(attempt, &found?)?)),
         });
         found.map_err(|error| NotPrepared::of(&format!("below {uri}"), &error))

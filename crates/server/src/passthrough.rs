@@ -173,8 +173,9 @@ impl ForeignBucket for ShownBucket {
         }
     }
 
-    fn fetch(&self, meta: &ObjectMeta, to: &File) -> Result<bool, StoreError> {
-        match self.bucket.fetch(&meta.key, &meta.etag, meta.size, to) {
+    fn fetch(&self, meta: &ObjectMeta, to: &File, is_cancelled: &dyn Fn() -> bool) -> Result<bool, StoreError> {
+        match self.bucket.fetch(&meta.key, &meta.etag, meta.size, to, is_cancelled) {
+            Err(Error::Cancelled { .. }) if is_cancelled() => Err(StoreError::Cancelled),
             Err(Error::Missing { .. } | Error::Changed { .. }) => Ok(false),
             fetched => fetched.map(|()| true).map_err(|error| self.failed(error)),
         }

@@ -6,10 +6,14 @@ use std::fmt;
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use crate::content_cache::Cache;
 use crate::error::{ForeignError, ForeignFault};
 use crate::{Attributes, Listing, ObjectMeta, PutCondition, StoreError};
+
+/// Between two checks of whether a caller ends.
+const POLL: Duration = Duration::from_millis(100);
 
 /// A bucket with objects of others under their own keys. Calls block, and give up after seconds.
 /// Of what they return, the store fills in [`ObjectMeta::id`] and [`ObjectMeta::passthrough`].
@@ -43,11 +47,12 @@ pub trait ForeignBucket: fmt::Debug + Send + Sync {
     /// The bucket's.
     fn read(&self, meta: &ObjectMeta, at: u64, length: usize) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Writes an object into a file; `false`: it has gone, or is another one by now.
+    /// Writes an object into a file; `false`: it has gone, or is another one by now. Asks meanwhile
+    /// whether it is cancelled.
     ///
     /// # Errors
-    /// The bucket's, or the file's.
-    fn fetch(&self, meta: &ObjectMeta, to: &File) -> Result<bool, StoreError>;
+    /// [`StoreError::Cancelled`]; the bucket's, or the file's.
+    fn fetch(&self, meta: &ObjectMeta, to: &File, is_cancelled: &dyn Fn() -> bool) -> Result<bool, StoreError>;
 
     /// Writes an object; it is there, whole, when this returns its ETag.
     ///
@@ -162,12 +167,23 @@ impl PassthroughBuckets {
     }
 
     /// One thread at a time brings a content.
-    pub(crate) fn turn(&self, id: u128) -> Turn<'_> {
+    ///
+    /// # Errors
+    /// [`StoreError::Cancelled`].
+    pub(crate) fn turn(&self, id: u128, is_cancelled: &dyn Fn() -> bool) -> Result<Turn<'_>, StoreError> {
         let mut state = self.state.lock().expect("no holder of this lock panics");
         while !state.fetching.insert(id) {
-            state = self.changed.wait(state).expect("no holder of this lock panics");
+            // Its locks are its own.
+            drop(state);
+            if is_cancelled() {
+                return Err(StoreError::Cancelled);
+            }
+            state = self.state.lock().expect("no holder of this lock panics");
+            if state.fetching.contains(&id) {
+                state = self.changed.wait_timeout(state, POLL).expect("no holder of this lock panics").0;
+            }
         }
-        Turn { buckets: self, id }
+        Ok(Turn { buckets: self, id })
     }
 }
 

@@ -30,7 +30,7 @@ impl Objects {
     /// mount it read-only or under an overlay. Keys that end in `/` (folder markers) are left out.
     ///
     /// The tree appears whole or not at all; if `dir` exists already it is left as it is.
-    /// `is_cancelled` is asked before each file.
+    /// `is_cancelled` is asked before each file, and while one comes from another store.
     ///
     /// # Errors
     /// [`StoreError::KeyConflict`] and [`StoreError::UnusableKey`] before anything is made;
@@ -99,7 +99,7 @@ impl Objects {
                 continue;
             }
             if let Some(shown) = self.passthrough_of(meta)? {
-                self.with_copy(shown, meta, |copy| link_or_copy(copy, &target))?;
+                self.with_copy(shown, meta, is_cancelled, |copy| link_or_copy(copy, &target))?;
                 continue;
             }
             if holds && self.hold(&draft.path, meta)? {

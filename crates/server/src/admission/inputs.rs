@@ -49,7 +49,7 @@ impl Inputs<'_> {
     }
 
     fn pipe(&self, channel: &Channel, source: &S3Source, path: &str, role: &str) -> Result<(), Error> {
-        let streamed = self.found(streamed_of(self.objects, source, self.may_read), path)?;
+        let streamed = self.found(streamed_of(self.objects, source, self.may_read, &|| false), path)?;
         if streamed.is_empty() {
             return Err(self.empty(channel, source, path, role));
         }
@@ -77,7 +77,7 @@ impl Inputs<'_> {
     }
 
     fn files(&self, channel: &Channel, source: &S3Source, path: &str, role: &str) -> Result<(), Error> {
-        let objects = self.found(objects_of(self.objects, source, self.may_read), path)?;
+        let objects = self.found(objects_of(self.objects, source, self.may_read, &|| false), path)?;
         if objects.is_empty() {
             return Err(self.empty(channel, source, path, role));
         }

@@ -14,12 +14,19 @@ const PAGE: usize = 1000;
 const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 /// Most entries of a manifest: objects, or attributes of all lines together.
 const MAX_ENTRIES: usize = 1_000_000;
+/// Most objects below a prefix, which are kept in memory; a list that does not end has more.
+const MAX_OBJECTS: usize = 5_000_000;
 
 /// Why a channel's objects cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChannelError {
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(
+        "there are more than {most} objects below {uri}; divide them over several channels, or store many in one \
+         (an archive, RecordIO)"
+    )]
+    TooMany { uri: String, most: usize },
     #[error(
         "{uri} is no manifest: {detail}; it must be a JSON list whose first entry is {{\"prefix\": \
          \"s3://bucket/prefix/\"}}, the others keys below it"
@@ -43,15 +50,16 @@ impl ChannelError {
 ///
 /// A prefix that ends in `/` is cut off whole; else the path starts after the last `/` of the
 /// prefix, so that `s3://b/data/train.csv` gives `train.csv` and `s3://b/data/tr` gives `train.csv`
-/// as well.
+/// as well. `is_cancelled` is asked before each page of a list, and each object of a manifest.
 pub(crate) fn objects_of(
     objects: &Objects,
     source: &S3Source,
     may_read: &MayRead,
+    is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
     match source.data_type {
-        S3DataType::S3Prefix => Ok(below(objects, &source.uri)?),
-        S3DataType::ManifestFile => listed(objects, &source.uri, may_read),
+        S3DataType::S3Prefix => below(objects, &source.uri, MAX_OBJECTS, is_cancelled),
+        S3DataType::ManifestFile => listed(objects, &source.uri, may_read, is_cancelled),
         S3DataType::AugmentedManifestFile => {
             let fail =
                 |detail: &str| ChannelError::Augmented { uri: source.uri.to_string(), detail: detail.to_owned() };
@@ -74,20 +82,31 @@ pub(crate) fn streamed_of(
     objects: &Objects,
     source: &S3Source,
     may_read: &MayRead,
+    is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Vec<Streamed>, ChannelError> {
     if source.data_type == S3DataType::AugmentedManifestFile {
-        return augmented(objects, source, may_read);
+        return augmented(objects, source, may_read, is_cancelled);
     }
-    let all = objects_of(objects, source, may_read)?;
+    let all = objects_of(objects, source, may_read, is_cancelled)?;
     Ok(all.into_iter().map(|(path, meta)| Streamed::Object(path, Box::new(meta))).collect())
 }
 
 /// The objects of a checkpoint location, with their paths below the checkpoint directory.
-pub(crate) fn checkpoints_of(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
-    below(objects, &S3Uri { bucket: uri.bucket.clone(), prefix: uri.folder() })
+pub(crate) fn checkpoints_of(
+    objects: &Objects,
+    uri: &S3Uri,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
+    let folder = S3Uri { bucket: uri.bucket.clone(), prefix: uri.folder() };
+    below(objects, &folder, MAX_OBJECTS, is_cancelled)
 }
 
-fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
+pub(super) fn below(
+    objects: &Objects,
+    uri: &S3Uri,
+    most: usize,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
     let base = uri.prefix.rfind('/').map_or(0, |slash| slash + 1);
     // `s3://b/data` that names a folder means what lies in `data/`, as users expect of a prefix
     // without its slash.
@@ -95,6 +114,7 @@ fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, St
     let mut found = Vec::new();
     let mut after: Option<String> = None;
     loop {
+        go_on(is_cancelled)?;
         let page = objects.list(&uri.bucket, &uri.prefix, after.as_deref(), None, PAGE)?;
         for object in page.objects {
             let cut = if !uri.prefix.is_empty() && object.key.starts_with(&folder) { folder.len() } else { base };
@@ -104,6 +124,9 @@ fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, St
                 found.push((path, object));
             }
         }
+        if found.len() > most {
+            return Err(ChannelError::TooMany { uri: uri.to_string(), most });
+        }
         match page.next {
             Some(next) => after = Some(next),
             None => return Ok(found),
@@ -112,7 +135,12 @@ fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, St
 }
 
 /// The objects that a manifest names.
-fn listed(objects: &Objects, uri: &S3Uri, may_read: &MayRead) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
+fn listed(
+    objects: &Objects,
+    uri: &S3Uri,
+    may_read: &MayRead,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
     let fail = |detail: String| ChannelError::Manifest { uri: uri.to_string(), detail };
     let manifest = objects.reader(&uri.bucket, &uri.prefix)?;
     readable(&manifest.meta).map_err(fail)?;
@@ -125,6 +153,7 @@ fn listed(objects: &Objects, uri: &S3Uri, may_read: &MayRead) -> Result<Vec<(Str
     let root: S3Uri = prefix.parse().map_err(|error| fail(format!("prefix \"{prefix}\": {error}")))?;
     let mut found = Vec::new();
     for entry in entries {
+        go_on(is_cancelled)?;
         let path = entry.as_str().ok_or_else(|| fail(format!("{entry} is not a key")))?;
         let key = format!("{}{path}", root.prefix);
         // Who may not read it does not learn whether it is there.
@@ -137,12 +166,18 @@ fn listed(objects: &Objects, uri: &S3Uri, may_read: &MayRead) -> Result<Vec<(Str
 
 /// The attributes of the lines of an augmented manifest: the contents of objects where their names
 /// end in `-ref`, else their values as text.
-fn augmented(objects: &Objects, source: &S3Source, may_read: &MayRead) -> Result<Vec<Streamed>, ChannelError> {
+fn augmented(
+    objects: &Objects,
+    source: &S3Source,
+    may_read: &MayRead,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Vec<Streamed>, ChannelError> {
     let manifest = objects.reader(&source.uri.bucket, &source.uri.prefix)?;
     let of_all = |detail| ChannelError::Augmented { uri: source.uri.to_string(), detail };
     readable(&manifest.meta).map_err(of_all)?;
     let mut found = Vec::new();
     for (number, line) in (1..).zip(BufReader::new(whole(manifest)).lines()) {
+        go_on(is_cancelled)?;
         let fail = |detail: String| ChannelError::Augmented {
             uri: source.uri.to_string(),
             detail: format!("line {number}: {detail}"),
@@ -167,6 +202,10 @@ fn augmented(objects: &Objects, source: &S3Source, may_read: &MayRead) -> Result
         }
     }
     Ok(found)
+}
+
+fn go_on(is_cancelled: &dyn Fn() -> bool) -> Result<(), StoreError> {
+    if is_cancelled() { Err(StoreError::Cancelled) } else { Ok(()) }
 }
 
 fn whole(manifest: ObjectReader) -> ObjectStream {

@@ -44,7 +44,7 @@ fn prepare(trees: &Trees, attempt: &str, channel: &Channel, hosts: u32) -> Resul
 
 fn paths(objects: &Objects, uri: &str) -> Vec<String> {
     let channel = channel(uri, S3DataType::S3Prefix, Distribution::FullyReplicated);
-    objects_of(objects, channel.s3().unwrap(), &all_may_be_read()).unwrap().into_iter().map(|(path, _)| path).collect()
+    objects_of(objects, channel.s3().unwrap(), &all_may_be_read(), &|| false).unwrap().into_iter().map(|(path, _)| path).collect()
 }
 
 #[test]
@@ -64,6 +64,17 @@ fn paths_start_where_users_expect() {
 }
 
 #[test]
+fn lists_are_bounded_and_end_with_their_job() {
+    let (_temp, _dir, objects) = house(&["d/a", "d/b"]);
+    let uri = "s3://bkt/d/".parse().unwrap();
+    assert_eq!(listing::below(&objects, &uri, 2, &|| false).unwrap().len(), 2);
+    let error = listing::below(&objects, &uri, 1, &|| false).unwrap_err().to_string();
+    assert!(error.contains("objects below s3://bkt/d/; divide them"), "{error}");
+    let cancelled = listing::below(&objects, &uri, 2, &|| true);
+    assert!(matches!(cancelled, Err(ChannelError::Store(StoreError::Cancelled))));
+}
+
+#[test]
 fn a_manifest_names_its_objects() {
     let (_temp, _dir, objects) = house(&["d/a.csv", "d/b.csv", "d/c.csv"]);
     let manifest = channel("s3://bkt/m.json", S3DataType::ManifestFile, Distribution::FullyReplicated);
@@ -75,7 +86,7 @@ fn a_manifest_names_its_objects() {
         ("a,b", Err("expected value")),
     ] {
         objects.put("bkt", "m.json", text.as_bytes(), &Attributes::default()).unwrap();
-        match (objects_of(&objects, manifest.s3().unwrap(), &all_may_be_read()), expected) {
+        match (objects_of(&objects, manifest.s3().unwrap(), &all_may_be_read(), &|| false), expected) {
             (Ok(found), Ok(expected)) => {
                 assert_eq!(found.into_iter().map(|(path, _)| path).collect::<Vec<_>>(), expected);
             }
@@ -312,7 +323,7 @@ fn an_augmented_manifest_is_its_attributes_in_order() {
         ("{\"image-ref\": 7}", Err("image-ref is no text")),
     ] {
         objects.put("bkt", "m", manifest.as_bytes(), &Attributes::default()).unwrap();
-        match (streamed_of(&objects, &source, &all_may_be_read()), expected) {
+        match (streamed_of(&objects, &source, &all_may_be_read(), &|| false), expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{manifest}: {error}"),
             (found, expected) => panic!("{manifest}: {found:?}, expected {expected:?}"),
@@ -330,7 +341,7 @@ fn what_a_manifest_names_is_open_to_the_creator_or_refused() {
         if let ChannelSource::S3(source) = &mut channel.source {
             source.attribute_names = vec!["image-ref".to_owned()];
         }
-        let found = streamed_of(&objects, channel.s3().unwrap(), &may_read);
+        let found = streamed_of(&objects, channel.s3().unwrap(), &may_read, &|| false);
         found.map(|found| found.len()).map_err(|error| error.to_string())
     };
     let augmented = |key: &str| format!("{{\"image-ref\": \"s3://bkt/{key}\"}}");

@@ -45,20 +45,22 @@ impl Objects {
     /// there. Nothing stays of what breaks off.
     ///
     /// # Errors
-    /// [`StoreError::ObjectGone`]; the bucket's; I/O; [`StoreError::Full`].
+    /// [`StoreError::ObjectGone`]; [`StoreError::Cancelled`]; the bucket's; I/O;
+    /// [`StoreError::Full`].
     pub(crate) fn with_copy<T>(
         &self,
         shown: &Passthrough,
         meta: &ObjectMeta,
+        is_cancelled: &dyn Fn() -> bool,
         using: impl Fn(&Path) -> io::Result<T>,
     ) -> Result<T, StoreError> {
         let (path, id) = (file_path(&self.files, &meta.id), number_of(&meta.id));
-        let _turn = self.passthrough.turn(id);
+        let _turn = self.passthrough.turn(id, is_cancelled)?;
         let done = match using(&path) {
             // One that another thread has removed to make room is brought again.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.reserve.ensure()?;
-                self.bring(shown, meta, &path)?;
+                self.bring(shown, meta, &path, is_cancelled)?;
                 using(&path)
             }
             done => done,
@@ -70,7 +72,13 @@ impl Objects {
         Ok(done)
     }
 
-    fn bring(&self, shown: &Passthrough, meta: &ObjectMeta, path: &Path) -> Result<(), StoreError> {
+    fn bring(
+        &self,
+        shown: &Passthrough,
+        meta: &ObjectMeta,
+        path: &Path,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), StoreError> {
         if !has_room(&self.files, meta.size) {
             return Err(StoreError::Full(format!(
                 "the data directory, and a job reads object `{}` of {}, {} bytes",
@@ -85,7 +93,7 @@ impl Objects {
         let filled = file
             .set_permissions(Permissions::from_mode(FILE_MODE))
             .map_err(io_at("set the mode of", &draft))
-            .and_then(|()| if shown.bucket.fetch(meta, &file)? { Ok(()) } else { Err(gone(meta)) })
+            .and_then(|()| if shown.bucket.fetch(meta, &file, is_cancelled)? { Ok(()) } else { Err(gone(meta)) })
             // A tree that has its name after a crash has its files, too.
             .and_then(|()| file.sync_data().map_err(io_at("sync", &draft)))
             .and_then(|()| fs::rename(&draft, path).map_err(io_at("rename", &draft)));
@@ -97,7 +105,7 @@ impl Objects {
 
     /// The copy of an object's content as a file.
     pub(crate) fn open_copy(&self, shown: &Passthrough, meta: &ObjectMeta) -> Result<File, StoreError> {
-        self.with_copy(shown, meta, |path| File::open(path))
+        self.with_copy(shown, meta, &|| false, |path| File::open(path))
     }
 }
 

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::clock::now_ms;
 use crate::data_dir::hex;
+use crate::error::{ForeignError, ForeignFault};
 use crate::foreign::{Passthrough, PassthroughBuckets};
 use crate::listing::common_prefix;
 use crate::{Listing, ObjectMeta, Objects, StoreError};
@@ -94,17 +95,46 @@ impl Objects {
             false => start.to_owned(),
         });
         let mut listing = shown.bucket.list(prefix, after.as_deref(), delimiter, max)?;
+        in_order(&listing, start_after).map_err(|what| {
+            let text = format!(
+                "bucket `{bucket}` shows {}, whose list cannot be read on: {what} (docs/objects.md)",
+                shown.bucket.location()
+            );
+            StoreError::from(ForeignError { fault: ForeignFault::Rejected, text })
+        })?;
         let location = shown.bucket.location();
         listing.objects = listing.objects.into_iter().map(|meta| of_bucket(bucket, &location, meta)).collect();
         Ok(listing)
     }
 }
 
-/// As an object of the bucket that shows it. Its id follows from its content's ETag: what has the
-/// same id is the same.
+/// What is read on after the last key of a page needs pages in the order of keys, each after the
+/// one before: else parts of a list would be left out, or come for ever.
+fn in_order(listing: &Listing, start_after: Option<&str>) -> Result<(), String> {
+    if let Some(start) = start_after {
+        // A common prefix may stand for keys before and after it.
+        let is_before =
+            |key: &str, may_hold: bool| key <= start && !(may_hold && key != start && start.starts_with(key));
+        let keys = listing.objects.iter().map(|meta| (&meta.key, false));
+        let mut all = keys.chain(listing.common_prefixes.iter().map(|common| (common, true)));
+        if let Some((key, _)) = all.find(|(key, may_hold)| is_before(key, *may_hold)) {
+            return Err(format!("asked for what comes after `{start}`, it answers with `{key}`"));
+        }
+    }
+    let is_sorted =
+        listing.objects.is_sorted_by(|one, other| one.key < other.key) && listing.common_prefixes.is_sorted();
+    if listing.next.is_some() && !is_sorted {
+        return Err("it has several pages, and they are not in the order of keys".to_owned());
+    }
+    Ok(())
+}
+
+/// As an object of the bucket that shows it. Its id follows from its content's ETag, or from its
+/// time, where the store has none: what has the same id is the same.
 fn of_bucket(bucket: &str, location: &str, meta: ObjectMeta) -> ObjectMeta {
     let mut hash = Sha256::new();
-    for part in [location, &meta.key, &meta.etag, &meta.size.to_string()] {
+    let time = if meta.etag.is_empty() { Some(meta.modified_ms.to_string()) } else { None };
+    for part in [location, &meta.key, &meta.etag, &meta.size.to_string()].into_iter().chain(time.as_deref()) {
         hash.update(part.as_bytes());
         hash.update([0]);
     }

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use md5::Md5;
 
 use super::*;
-use crate::error::ForeignFault;
 use crate::foreign::{ForeignBucket, NewForeign};
 use crate::{Attributes, DataDir, DeleteCondition, PutCondition, Version};
 
@@ -82,7 +81,10 @@ impl ForeignBucket for Fake {
         Ok(self.same(meta).map(|content| content[at..at + length].to_vec()))
     }
 
-    fn fetch(&self, meta: &ObjectMeta, to: &File) -> Result<bool, StoreError> {
+    fn fetch(&self, meta: &ObjectMeta, to: &File, is_cancelled: &dyn Fn() -> bool) -> Result<bool, StoreError> {
+        if is_cancelled() {
+            return Err(StoreError::Cancelled);
+        }
         *self.fetched.lock().unwrap() += 1;
         let Some(content) = self.same(meta) else { return Ok(false) };
         to.write_all_at(&content, 0).unwrap();
@@ -258,4 +260,63 @@ fn what_such_a_bucket_does_not_do_is_refused() {
     let shown = Passthrough { bucket: fake, is_read_only: false };
     let clash = Objects::open(&dir).unwrap().with_passthrough([("team".to_owned(), shown)].into(), 0);
     assert!(matches!(clash, Err(StoreError::BucketExists(name)) if name == "team"));
+}
+
+#[test]
+fn pages_that_do_not_go_on_are_errors() {
+    let meta = |key: &&str| Fake::meta(key, &(Vec::new(), Attributes::default()));
+    let page = |keys: &[&str], commons: &[&str], next: Option<&str>| Listing {
+        objects: keys.iter().map(meta).collect(),
+        common_prefixes: commons.iter().map(|common| (*common).to_owned()).collect(),
+        next: next.map(str::to_owned),
+    };
+    for (keys, commons, next, start, is_right) in [
+        (&["a", "b"][..], &[][..], Some("b"), None, true),
+        (&["c"], &["d/"], None, Some("b"), true),
+        // It does not know where to go on.
+        (&["a", "b"], &[], Some("b"), Some("b"), false),
+        (&[], &["a/"], Some("a/"), Some("a/"), false),
+        (&[], &["a/"], None, Some("b/c"), false),
+        // Of keys in the midst of a common prefix.
+        (&[], &["a/"], None, Some("a/1"), true),
+        // An order of its own does not matter in one page.
+        (&["b", "a"], &[], None, None, true),
+        (&["b", "a"], &[], Some("b"), None, false),
+    ] {
+        let found = in_order(&page(keys, commons, next), start);
+        assert_eq!(found.is_ok(), is_right, "{keys:?} {commons:?} {next:?} {start:?}: {found:?}");
+    }
+    let mut one = meta(&"k");
+    let id = |meta: &ObjectMeta| of_bucket("team", "s3://theirs", meta.clone()).id;
+    let before = id(&one);
+    one.modified_ms += 1000;
+    assert_eq!(id(&one), before, "its ETag says that it is the same");
+    one.etag = String::new();
+    let before = id(&one);
+    one.modified_ms += 1000;
+    assert_ne!(id(&one), before);
+}
+
+#[test]
+fn a_job_that_ends_does_not_wait_for_a_copy() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(&temp.path().join("data")).unwrap();
+    let fake = Arc::new(Fake::default());
+    let objects = open(&dir, &fake, true, 1000);
+    fake.lock().insert("a".to_owned(), (vec![1; 600], Attributes::default()));
+    let meta = objects.get("team", "a").unwrap().unwrap();
+    let link = |is_cancelled: &dyn Fn() -> bool| {
+        objects.link_tree(&dir.channels_path().join("one"), &[("a", &meta)], is_cancelled)
+    };
+    // Asked before the file, and then while it comes.
+    let asked = std::cell::Cell::new(0);
+    let second = || asked.replace(asked.get() + 1) == 1;
+    assert!(matches!(link(&second), Err(StoreError::Cancelled)));
+    assert_eq!((files(&objects), asked.get()), (0, 2), "no draft of it is left");
+    // While another brings it.
+    let turn = objects.passthrough.turn(u128::from_str_radix(&meta.id, 16).unwrap(), &|| false).unwrap();
+    asked.set(0);
+    assert!(matches!(link(&second), Err(StoreError::Cancelled)));
+    drop(turn);
+    link(&|| false).unwrap();
 }
