@@ -69,6 +69,9 @@ stored = "64KiB"
 logs = "1GiB"
 [quota."tag:team=narrow"]
 instances = 1
+[quota."tag:team=chatty"]
+logs = "1KiB"
+stored = "1GiB"
 """
 
 

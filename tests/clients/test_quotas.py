@@ -81,6 +81,24 @@ def test_a_job_beyond_a_quota_waits_with_the_quotas_name(house, jobs, keys):
     quin.stop_training_job(TrainingJobName=second)
 
 
+def test_jobs_with_a_tag_that_has_logged_too_much_are_refused(house, jobs):
+    owner, tags = house.client("sagemaker"), [{"Key": "team", "Value": "chatty"}]
+    name = jobs.command("seq 1000", Tags=tags)
+    jobs.wait(name)
+
+    def used():
+        return quotas(house)["tag:team=chatty"]
+
+    eventually(lambda: used()["LogBytes"]["Used"] > 1024, seconds=30)
+    # Its model and its output.
+    assert used()["StoredBytes"]["Limit"] == 1 << 30 and used()["StoredBytes"]["Used"] > 0
+    error = refusal(owner.create_training_job, **request(jobs, "another", Tags=tags))
+    assert error["Code"] == "ResourceLimitExceeded"
+    assert error["Message"].startswith("The quota 'tag:team=chatty' is 1024 bytes of log lines, and")
+    owner.delete_training_job(TrainingJobName=name)
+    eventually(lambda: used()["LogBytes"]["Used"] == 0, seconds=30)
+
+
 def test_what_no_wait_would_help_is_refused(jobs, keys):
     quin = keys["quin"].client("sagemaker")
     error = refusal(quin.create_training_job, **request(jobs, "large", instances=3))

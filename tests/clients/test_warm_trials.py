@@ -215,7 +215,7 @@ def test_a_killed_server_loses_nothing_and_leaves_nothing(jobs):
     assert jobs.lines(name)[-1] == "done"
     settled(jobs)
     jobs.house.stop(signal.SIGKILL)
-    # Whoever serves nobody ends with the server.
+    # An agent that serves no job ends with the server.
     jobs.house.start()
     jobs.connect()
     nothing_kept(jobs)

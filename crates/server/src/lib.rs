@@ -59,6 +59,7 @@ mod options;
 mod outgoing;
 mod parts;
 mod passthrough;
+mod places;
 mod plain;
 mod plans;
 mod pool_effects;
@@ -107,7 +108,7 @@ pub use options::{
     Builtin, BuiltinObjective, Image, ImageError, Images, Options, RemoteAgents, RemoveTree, Sweep, TelemetryLimits,
 };
 pub use passthrough::{PassthroughBucket, PassthroughOptions};
-pub use quotas::{QuotaOptions, UserQuota};
+pub use quotas::{QuotaOptions, TagQuota, UserQuota};
 pub use roles::{PolicyError, Roles};
 pub use serve::Server;
 pub use sso::SsoOptions;

@@ -1,7 +1,7 @@
 //! What the agents of an attempt are told: from the request of its training job, and from where and
 //! how far the core has it run.
 
-mod places;
+mod files_of_runs;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -27,12 +27,13 @@ use crate::{
     clock::now_ms,
     file_systems::FileSystems,
     not_prepared::NotPrepared,
+    places::{folder, intermediate, reads, writes},
     requests,
     team::Team,
     warm,
 };
 
-use places::{files_of_runs, folder, intermediate, reads, writes};
+use files_of_runs::files_of_runs;
 
 /// What plans are made from.
 pub(crate) struct Plans {

@@ -37,6 +37,17 @@ pub struct UserQuota {
     pub max_priority: Option<i32>,
 }
 
+/// What all jobs with a tag may use together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TagQuota {
+    /// What may run at once.
+    pub limits: Limits,
+    /// Bytes of objects where these jobs write: output, checkpoints, intermediate output.
+    pub stored_bytes: Option<u64>,
+    /// Bytes of log lines of these jobs.
+    pub log_bytes: Option<u64>,
+}
+
 /// All quotas.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QuotaOptions {
@@ -45,7 +56,7 @@ pub struct QuotaOptions {
     /// Of each key that the owner has added and that has none by name.
     pub default: UserQuota,
     /// By tag, as `KEY=VALUE`.
-    pub tags: BTreeMap<String, Limits>,
+    pub tags: BTreeMap<String, TagQuota>,
     /// Seconds after which half of what was used is forgotten; none: there is no fair share.
     pub half_life_s: Option<u64>,
 }
@@ -60,7 +71,7 @@ impl QuotaOptions {
         shoal_plane::Quotas {
             users,
             default: self.default.limits,
-            tags: self.tags.clone(),
+            tags: self.tags.iter().map(|(tag, quota)| (tag.clone(), quota.limits)).collect(),
             half_life_s: self.half_life_s,
         }
     }
@@ -70,10 +81,35 @@ impl QuotaOptions {
         self.users.get(user).copied().unwrap_or(default)
     }
 
-    /// Something of a user's is measured.
-    fn measures(&self, of: impl Fn(&UserQuota) -> bool) -> bool {
-        of(&self.default) || self.users.values().any(of)
+    /// The most bytes of objects and of log lines, of `user:anna` or `tag:team=vision`.
+    pub(crate) fn space(&self, name: &str) -> Space {
+        if let Some(user) = name.strip_prefix("user:") {
+            let UserQuota { stored_bytes, log_bytes, .. } = self.of(user);
+            return Space { stored_bytes, log_bytes };
+        }
+        let quota = name.strip_prefix("tag:").and_then(|tag| self.tags.get(tag)).copied().unwrap_or_default();
+        Space { stored_bytes: quota.stored_bytes, log_bytes: quota.log_bytes }
     }
+
+    /// What of users' quotas, and of tags', is to be measured.
+    fn measured(&self) -> [Measured; 2] {
+        let users = self.users.values().chain([&self.default]).map(|it| (it.stored_bytes, it.log_bytes));
+        let tags = self.tags.values().map(|it| (it.stored_bytes, it.log_bytes));
+        let of = |all: &mut dyn Iterator<Item = (Option<u64>, Option<u64>)>| {
+            all.fold(Measured::default(), |found, (stored, logs)| Measured {
+                stored: found.stored || stored.is_some(),
+                logs: found.logs || logs.is_some(),
+            })
+        };
+        [of(&mut { users }), of(&mut { tags })]
+    }
+}
+
+/// Something limits it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Measured {
+    stored: bool,
+    logs: bool,
 }
 
 /// The quotas, and what counts against them beside what runs.
@@ -81,6 +117,7 @@ impl QuotaOptions {
 pub(crate) struct Quotas {
     pub(crate) options: QuotaOptions,
     buckets: Mutex<BTreeMap<String, Bucket>>,
+    /// By name of the quota.
     space: RwLock<BTreeMap<String, Space>>,
 }
 
@@ -104,18 +141,32 @@ impl Quotas {
         buckets.get_mut(user).is_none_or(|bucket| bucket.take(per_s, now_ms))
     }
 
-    /// What was measured of a user.
-    pub(crate) fn space(&self, user: &str) -> Space {
-        self.space.read().unwrap_or_else(PoisonError::into_inner).get(user).copied().unwrap_or_default()
+    /// What was measured of a user or a tag, by the quota's name.
+    pub(crate) fn space(&self, name: &str) -> Space {
+        self.space.read().unwrap_or_else(PoisonError::into_inner).get(name).copied().unwrap_or_default()
     }
 
     /// Why a user may store no more objects, if so.
     pub(crate) fn full(&self, user: &str) -> Option<String> {
-        let (limit, used) = (self.options.of(user).stored_bytes?, self.space(user).stored_bytes?);
+        self.options.of(user).stored_bytes?;
+        self.beyond(&format!("user:{user}"), |space| space.stored_bytes, "of objects", "some")
+    }
+
+    /// Why new jobs that count against a quota are refused, if so.
+    fn refusal(&self, name: &str) -> Option<String> {
+        let whose = if name.starts_with("tag:") { "what jobs with this tag have stored" } else { "some" };
+        let stored = self.beyond(name, |space| space.stored_bytes, "of objects", whose);
+        stored.or_else(|| {
+            self.beyond(name, |space| space.log_bytes, "of log lines", "training jobs that are over and count for it")
+        })
+    }
+
+    fn beyond(&self, name: &str, of: fn(Space) -> Option<u64>, what: &str, delete: &str) -> Option<String> {
+        let (limit, used) = (of(self.options.space(name))?, of(self.space(name))?);
         (used >= limit).then(|| {
             format!(
-                "The quota 'user:{user}' is {limit} bytes of objects, and {used} are stored: delete some, or have the \
-                 owner of the server raise it in shoal.toml."
+                "The quota '{name}' is {limit} bytes {what}, and {used} are stored: delete {delete}, or have the owner of \
+                 the server raise it in shoal.toml."
             )
         })
     }
@@ -123,19 +174,15 @@ impl Quotas {
     /// For whom a new job uses capacity.
     ///
     /// # Errors
-    /// `ResourceLimitExceeded`: no more may be stored for its user. `ValidationException`: its
-    /// priority is none, or higher than the user may give.
+    /// `ResourceLimitExceeded`: no more may be stored for its user or one of its tags.
+    /// `ValidationException`: its priority is none, or higher than the user may give.
     pub(crate) fn claim(&self, tags: &[Tag], member: Option<&Member>) -> Result<Claim, Error> {
         let user = user_of(member);
         let quota = self.options.of(user);
-        let logs = self.space(user).log_bytes.zip(quota.log_bytes).filter(|(used, limit)| used >= limit);
-        let of_logs = |(used, limit): (u64, u64)| {
-            format!(
-                "The quota 'user:{user}' is {limit} bytes of log lines, and {used} are stored: delete training jobs that \
-                 are over, or have the owner of the server raise it in shoal.toml."
-            )
-        };
-        if let Some(why) = self.full(user).or_else(|| logs.map(of_logs)) {
+        let names = tags.iter().map(|tag| format!("{}={}", tag.key, tag.value));
+        let names = Vec::from_iter(names.filter(|tag| self.options.tags.contains_key(tag)));
+        let mut all = std::iter::once(format!("user:{user}")).chain(names.iter().map(|tag| format!("tag:{tag}")));
+        if let Some(why) = all.find_map(|name| self.refusal(&name)) {
             return Err(Error::new(ErrorCode::ResourceLimitExceeded, why));
         }
         let priority = tags::priority(tags)?.unwrap_or(0);
@@ -145,9 +192,7 @@ impl Quotas {
                 "Invalid value '{priority}' of the tag '{PRIORITY_TAG}': the quota 'user:{user}' permits at most {most}."
             )));
         }
-        let tags = tags.iter().map(|tag| format!("{}={}", tag.key, tag.value));
-        let tags = tags.filter(|tag| self.options.tags.contains_key(tag)).collect();
-        Ok(Claim { priority, user: Some(user.to_owned()), tags })
+        Ok(Claim { priority, user: Some(user.to_owned()), tags: names })
     }
 }
 
@@ -175,7 +220,7 @@ mod tests {
     fn a_job_counts_for_its_user_and_for_tags_that_have_a_quota() {
         let options = QuotaOptions {
             users: [("anna".to_owned(), UserQuota { max_priority: Some(5), ..UserQuota::default() })].into(),
-            tags: [("team=vision".to_owned(), Limits::default())].into(),
+            tags: [("team=vision".to_owned(), TagQuota::default())].into(),
             ..QuotaOptions::default()
         };
         let quotas = Quotas::new(options);
@@ -219,7 +264,7 @@ mod tests {
         let quotas = Quotas::new(QuotaOptions { default, ..QuotaOptions::default() });
         let measured = |stored, logs| {
             let space = Space { stored_bytes: Some(stored), log_bytes: Some(logs) };
-            *quotas.space.write().unwrap() = [("anna".to_owned(), space)].into();
+            *quotas.space.write().unwrap() = [("user:anna".to_owned(), space)].into();
             let refused = quotas.claim(&[], Some(&anna(KeyRole::User))).map_err(|error| (error.code, error.message));
             (quotas.full("anna").is_some(), refused)
         };
@@ -231,5 +276,23 @@ mod tests {
         let (is_full, refused) = measured(0, 10);
         assert!(!is_full && matches!(refused, Err((ErrorCode::ResourceLimitExceeded, why)) if why.contains("of log")));
         assert!(quotas.claim(&[], None).is_ok(), "the default is not the owner's");
+    }
+
+    #[test]
+    fn a_tag_that_is_full_takes_no_more_jobs() {
+        let vision = TagQuota { stored_bytes: Some(100), log_bytes: Some(10), ..TagQuota::default() };
+        let tags = [("team=vision".to_owned(), vision)].into();
+        let quotas = Quotas::new(QuotaOptions { tags, ..QuotaOptions::default() });
+        let refused = |stored, logs, value: &str| {
+            let space = Space { stored_bytes: Some(stored), log_bytes: Some(logs) };
+            *quotas.space.write().unwrap() = [("tag:team=vision".to_owned(), space)].into();
+            quotas.claim(&[tag("team", value)], Some(&anna(KeyRole::User))).err().map(|error| error.message)
+        };
+        assert_eq!(refused(99, 9, "vision"), None);
+        assert_eq!(refused(100, 10, "speech"), None, "another tag");
+        let why = refused(100, 0, "vision").unwrap();
+        assert!(why.starts_with("The quota 'tag:team=vision' is 100 bytes of objects, and 100 are stored"), "{why}");
+        assert!(refused(0, 10, "vision").unwrap().contains("10 bytes of log lines"));
+        assert_eq!(quotas.full("anna"), None, "an object that is put has no tags");
     }
 }

@@ -32,9 +32,9 @@ pub struct QuotaLine {
     pub instances: QuotaAmount,
     /// Their GPUs.
     pub gpus: QuotaAmount,
-    /// Bytes of objects where the user may write; of users alone.
+    /// Bytes of objects where the user may write, or where jobs with the tag do.
     pub stored_bytes: QuotaAmount,
-    /// Bytes of log lines of the user's jobs; of users alone.
+    /// Bytes of log lines of the user's jobs, or of those with the tag.
     pub log_bytes: QuotaAmount,
     /// Of users alone.
     pub requests_per_s: Option<u32>,

@@ -3,13 +3,14 @@
 
 use anyhow::Result;
 use shoal_plane::Limits;
-use shoal_server::{QuotaOptions, UserQuota};
+use shoal_server::{QuotaOptions, TagQuota, UserQuota};
 
 use super::{Typed, bytes, wrong};
 use crate::{duration::duration, exit::UsageError};
 
 const OF_JOBS: [&str; 3] = ["instances", "gpus", "jobs"];
-const OF_USERS: [&str; 4] = ["stored", "logs", "requests_per_s", "max_priority"];
+const OF_SPACE: [&str; 2] = ["stored", "logs"];
+const OF_USERS: [&str; 2] = ["requests_per_s", "max_priority"];
 
 pub(super) fn quotas(typed: &Typed) -> Result<QuotaOptions> {
     let mut options = QuotaOptions { half_life_s: half_life_s(typed)?, ..QuotaOptions::default() };
@@ -27,7 +28,7 @@ pub(super) fn quotas(typed: &Typed) -> Result<QuotaOptions> {
             }
             options.users.insert(name.to_owned(), quota);
         } else if let Some(tag) = name.strip_prefix("tag:").filter(|tag| tag.contains('=')) {
-            options.tags.insert(tag.to_owned(), limits(table, &OF_JOBS, &place)?);
+            options.tags.insert(tag.to_owned(), of_tag(table, &place)?);
         } else {
             return Err(
                 UsageError(format!("{place}: a quota's name is \"user:NAME\", \"tag:KEY=VALUE\" or default")).into()
@@ -49,14 +50,7 @@ fn half_life_s(typed: &Typed) -> Result<Option<u64>> {
 }
 
 fn user(table: &toml::Table, place: &str) -> Result<UserQuota, UsageError> {
-    let known = Vec::from_iter(OF_JOBS.into_iter().chain(OF_USERS));
-    let size = |name: &str| match table.get(name) {
-        None => Ok(None),
-        Some(value) => match value.as_str().and_then(bytes) {
-            Some(bytes) => Ok(Some(bytes)),
-            None => Err(UsageError(format!("{place}: {name} = {value} is no size: give one such as \"20GiB\""))),
-        },
-    };
+    let known = Vec::from_iter(OF_JOBS.into_iter().chain(OF_SPACE).chain(OF_USERS));
     let max_priority = match table.get("max_priority") {
         None => None,
         Some(value) => Some(
@@ -72,11 +66,34 @@ fn user(table: &toml::Table, place: &str) -> Result<UserQuota, UsageError> {
     };
     Ok(UserQuota {
         limits: limits(table, &known, place)?,
-        stored_bytes: size("stored")?,
-        log_bytes: size("logs")?,
+        stored_bytes: size(table, "stored", place)?,
+        log_bytes: size(table, "logs", place)?,
         requests_per_s,
         max_priority,
     })
+}
+
+fn of_tag(table: &toml::Table, place: &str) -> Result<TagQuota, UsageError> {
+    if let Some(name) = OF_USERS.into_iter().find(|name| table.contains_key(*name)) {
+        return Err(UsageError(format!(
+            "{place}: {name} is for users alone: it is a key that asks, and a request has no tags; leave it out, or set it in \
+             [quota.\"user:NAME\"] or [quota.default]"
+        )));
+    }
+    let known = Vec::from_iter(OF_JOBS.into_iter().chain(OF_SPACE));
+    Ok(TagQuota {
+        limits: limits(table, &known, place)?,
+        stored_bytes: size(table, "stored", place)?,
+        log_bytes: size(table, "logs", place)?,
+    })
+}
+
+fn size(table: &toml::Table, name: &str, place: &str) -> Result<Option<u64>, UsageError> {
+    let Some(value) = table.get(name) else { return Ok(None) };
+    match value.as_str().and_then(bytes) {
+        Some(bytes) => Ok(Some(bytes)),
+        None => Err(UsageError(format!("{place}: {name} = {value} is no size: give one such as \"20GiB\""))),
+    }
 }
 
 fn limits(table: &toml::Table, known: &[&str], place: &str) -> Result<Limits, UsageError> {
@@ -115,14 +132,18 @@ mod tests {
     fn each_table_is_a_quota() {
         let options = read(
             "fair_share_half_life = \"12h\"\n[quota.\"user:anna\"]\ninstances = 4\ngpus = 0\nstored = \"2GiB\"\n\
-             max_priority = -1\n[quota.\"tag:team=vision\"]\njobs = 3\n[quota.default]\nrequests_per_s = 50\nlogs = \"1MiB\"\n",
+             max_priority = -1\n[quota.\"tag:team=vision\"]\njobs = 3\nlogs = \"2MiB\"\nstored = \"1GiB\"\n[quota.default]\nrequests_per_s = 50\nlogs = \"1MiB\"\n",
         )
         .unwrap();
         assert_eq!(options.half_life_s, Some(12 * 3600));
         let anna = options.users["anna"];
         assert_eq!(anna.limits, Limits { instances: Some(4), gpus: Some(0), jobs: None });
         assert_eq!((anna.stored_bytes, anna.max_priority), (Some(2 << 30), Some(-1)));
-        assert_eq!(options.tags["team=vision"].jobs, Some(3));
+        let vision = options.tags["team=vision"];
+        assert_eq!(
+            (vision.limits.jobs, vision.log_bytes, vision.stored_bytes),
+            (Some(3), Some(2 << 20), Some(1 << 30))
+        );
         assert_eq!((options.default.requests_per_s, options.default.log_bytes), (Some(50), Some(1 << 20)));
         assert_eq!(read("").unwrap().half_life_s, Some(7 * 24 * 3600));
         assert_eq!(read("fair_share_half_life = \"none\"\n").unwrap().half_life_s, None);
@@ -133,10 +154,8 @@ mod tests {
         for (file, expected) in [
             ("[quota.anna]\n", "[quota.\"anna\"] (file /data/shoal.toml): a quota's name is "),
             ("[quota.\"tag:vision\"]\n", "a quota's name is "),
-            (
-                "[quota.\"tag:a=b\"]\nstored = \"1GiB\"\n",
-                "there is no \"stored\" in such a quota; there are: instances",
-            ),
+            ("[quota.\"tag:a=b\"]\nrequests_per_s = 5\n", "requests_per_s is for users alone: it is a key that asks"),
+            ("[quota.\"tag:a=b\"]\nlogs = 5\n", "logs = 5 is no size"),
             ("[quota.default]\ncores = 1\n", "there is no \"cores\" in such a quota"),
             ("[quota.default]\njobs = -1\n", "jobs = -1 is not a number"),
             ("[quota.default]\nstored = 5\n", "stored = 5 is no size"),

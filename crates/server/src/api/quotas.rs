@@ -29,16 +29,13 @@ impl Api {
         let own = caller.sees().map(|name| format!("user:{name}"));
         uses.retain(|it| own.as_ref().is_none_or(|own| it.name == *own || it.name.starts_with("tag:")));
         uses.sort_by_key(|it| (it.name.starts_with("tag:"), it.name.clone()));
-        let line = |it: &QuotaUse| {
-            let space = it.name.strip_prefix("user:").map(|user| self.quotas.space(user));
-            line(&self.quotas.options, it, space.unwrap_or_default())
-        };
+        let line = |it: &QuotaUse| line(&self.quotas.options, it, self.quotas.space(&it.name));
         Ok(Reply::list_quotas(&Vec::from_iter(uses.iter().map(line))))
     }
 }
 
 fn line(options: &QuotaOptions, it: &QuotaUse, space: Space) -> QuotaLine {
-    let user = it.name.strip_prefix("user:").map(|user| options.of(user));
+    let (user, most) = (it.name.strip_prefix("user:").map(|user| options.of(user)), options.space(&it.name));
     let amount = |used: u64, limit: Option<u32>| QuotaAmount { used: Some(used), limit: limit.map(u64::from) };
     let stored = |used: Option<u64>, limit: Option<u64>| QuotaAmount { used: used.filter(|_| limit.is_some()), limit };
     QuotaLine {
@@ -46,8 +43,8 @@ fn line(options: &QuotaOptions, it: &QuotaUse, space: Space) -> QuotaLine {
         jobs: amount(it.held.jobs, it.limits.jobs),
         instances: amount(it.held.instances, it.limits.instances),
         gpus: amount(it.held.gpus, it.limits.gpus),
-        stored_bytes: stored(space.stored_bytes, user.and_then(|user| user.stored_bytes)),
-        log_bytes: stored(space.log_bytes, user.and_then(|user| user.log_bytes)),
+        stored_bytes: stored(space.stored_bytes, most.stored_bytes),
+        log_bytes: stored(space.log_bytes, most.log_bytes),
         requests_per_s: user.and_then(|user| user.requests_per_s),
         max_priority: user.and_then(|user| user.max_priority),
         used_s: it.used_s,
