@@ -89,8 +89,18 @@ impl BucketAsIs {
     /// # Errors
     /// No threads can be started, or the address is refused by the library.
     pub fn open(address: &Address, retry_timeout: Duration) -> Result<Self, Error> {
+        Self::over(address, Requests::new(address, retry_timeout)?)
+    }
+
+    /// With keys that no server minds.
+    #[cfg(test)]
+    pub(crate) fn open_with_keys(address: &Address, retry_timeout: Duration) -> Result<Self, Error> {
+        Self::over(address, Requests::new(address, retry_timeout)?.with_keys())
+    }
+
+    fn over(address: &Address, requests: Requests) -> Result<Self, Error> {
         let root = if address.prefix.is_empty() { String::new() } else { format!("{}/", address.prefix) };
-        let requests = Arc::new(Requests::new(address, retry_timeout)?);
+        let requests = Arc::new(requests);
         let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("s3").enable_all().build()?;
         Ok(Self { root, requests, memory: Arc::new(Semaphore::new(MEMORY)), runtime: Some(runtime) })
     }

@@ -10,6 +10,8 @@ mod http;
 mod outgoing;
 mod requests;
 mod sending;
+#[cfg(test)]
+mod tests;
 
 pub use address::{Address, BadAddress};
 pub use as_is::{BucketAsIs, Described, NewObject, Page};

@@ -108,6 +108,14 @@ impl Requests {
         Ok(Self { address: address.clone(), root, region, credentials, client, retry_timeout })
     }
 
+    #[cfg(test)]
+    pub(crate) fn with_keys(self) -> Self {
+        let text = |text: &str| text.to_owned();
+        let keys = object_store::aws::AwsCredential { key_id: text("id"), secret_key: text("secret"), token: None };
+        let credentials = std::sync::Arc::new(object_store::StaticCredentialProvider::new(keys));
+        Self { credentials, ..self }
+    }
+
     pub(crate) fn location(&self) -> String {
         self.address.to_string()
     }
