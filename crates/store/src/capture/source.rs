@@ -298,7 +298,10 @@ pub fn make_another(root: &Path) -> Result<String, StoreError> {
     };
     for run in list(&runs)?.iter().filter(|run| run.is_dir()) {
         for record in list(run)?.iter().filter(|path| path.file_name().is_none_or(|name| name != PLAN)) {
-            fs::remove_file(record).map_err(io_at("remove", record))?;
+            // Directories of agents, too; a link is removed, and not what it leads to.
+            let is_dir = fs::symlink_metadata(record).map_err(io_at("read", record))?.is_dir();
+            let removed = if is_dir { fs::remove_dir_all(record) } else { fs::remove_file(record) };
+            removed.map_err(io_at("remove", record))?;
         }
     }
     // Agents of the original try its port until their lease ends, and a copy has nothing for them.

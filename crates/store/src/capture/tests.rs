@@ -222,3 +222,23 @@ fn parts_of_an_upload_are_contents_of_their_own() {
     assert!(!are_named(&root, &contents).unwrap());
     assert_eq!(contents_of(&root).unwrap(), []);
 }
+
+#[test]
+fn another_one_keeps_plans_and_nothing_else_of_attempts() {
+    let temp = tempfile::tempdir().unwrap();
+    let (root, kept) = (temp.path().join("data"), temp.path().join("kept"));
+    drop(DataDir::open(&root).unwrap());
+    let before = id_of(&root).unwrap();
+    let run = root.join("runs/job-1");
+    fs::create_dir_all(run.join("algo-1/opt/ml")).unwrap();
+    fs::create_dir_all(&kept).unwrap();
+    for path in [run.join("attempt.json"), run.join("slurm.json"), run.join("algo-1/opt/ml/a"), kept.join("a")] {
+        fs::write(path, "{}").unwrap();
+    }
+    std::os::unix::fs::symlink(&kept, run.join("link")).unwrap();
+    let id = make_another(&root).unwrap();
+    assert!(id != before && id == id_of(&root).unwrap());
+    let left = fs::read_dir(&run).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(Vec::from_iter(left), ["attempt.json"]);
+    assert!(kept.join("a").exists(), "what a link leads to");
+}
