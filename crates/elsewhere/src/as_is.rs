@@ -168,7 +168,7 @@ impl BucketAsIs {
         }
         // Taken for the end, it would hide all that follows.
         if page.is_truncated && page.objects.is_empty() && page.common_prefixes.is_empty() {
-            return Err(self.no_answer("a list: it says that more follows, and does not give it"));
+            return Err(self.no_answer("a list: it promises more, and does not send it"));
         }
         Ok(page)
     }
@@ -286,7 +286,7 @@ impl BucketAsIs {
 
     /// As the store names it.
     fn named(&self, key: &str) -> Result<String, Error> {
-        // Without a key, a request is for the bucket itself: to remove it, if it comes to that.
+        // Without a key, a request is for the bucket itself, be it to remove it.
         if key.is_empty() {
             let message = "the key of an object is empty; name the object".to_owned();
             return Err(Error::Rejected { location: self.location(), message });

@@ -24,11 +24,11 @@ const SLOWEST: usize = 100_000;
 
 /// What a request waits for its answer, if not [`ANSWER_TIMEOUT`]; an extension of it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience(pub(crate) Duration);
+pub(crate) struct AnswerTimeout(pub(crate) Duration);
 
 /// Sending the body, and the answer's begin.
 fn time_for(request: &HttpRequest) -> Duration {
-    let answer = request.extensions().get::<Patience>().map_or(ANSWER_TIMEOUT, |patience| patience.0);
+    let answer = request.extensions().get::<AnswerTimeout>().map_or(ANSWER_TIMEOUT, |timeout| timeout.0);
     answer + Duration::from_secs((request.body().content_length() / SLOWEST) as u64)
 }
 
@@ -117,8 +117,8 @@ mod tests {
     fn long_bodies_have_the_time_that_slow_links_need() {
         let request = |length: usize| http::Request::new(HttpRequestBody::from(vec![0; length]));
         assert_eq!((time_for(&request(0)).as_secs(), time_for(&request(32 << 20)).as_secs()), (30, 365));
-        let mut patient = request(0);
-        patient.extensions_mut().insert(Patience(Duration::from_secs(300)));
-        assert_eq!(time_for(&patient).as_secs(), 300);
+        let mut slow = request(0);
+        slow.extensions_mut().insert(AnswerTimeout(Duration::from_secs(300)));
+        assert_eq!(time_for(&slow).as_secs(), 300);
     }
 }

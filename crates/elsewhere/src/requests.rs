@@ -18,7 +18,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::address::Address;
 use crate::bucket::{builder, error_of};
 use crate::documents::ErrorDocument;
-use crate::http::{ANSWER_TIMEOUT, Connector, Patience};
+use crate::http::{ANSWER_TIMEOUT, AnswerTimeout, Connector};
 use crate::{Error, bucket};
 
 /// Between two attempts, at first and at most.
@@ -47,13 +47,13 @@ pub(crate) struct Request {
     /// Doing it twice does the same, even if the first answer was lost.
     pub(crate) is_repeatable: bool,
     /// Until the answer begins.
-    pub(crate) patience: Duration,
+    pub(crate) answer_timeout: Duration,
 }
 
 impl Request {
     pub(crate) fn new(method: Method, key: &str) -> Self {
         let (query, headers, body) = (Vec::new(), HeaderMap::new(), Bytes::new());
-        Self { method, key: key.to_owned(), query, headers, body, is_repeatable: true, patience: ANSWER_TIMEOUT }
+        Self { method, key: key.to_owned(), query, headers, body, is_repeatable: true, answer_timeout: ANSWER_TIMEOUT }
     }
 
     pub(crate) fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -172,7 +172,7 @@ impl Requests {
         let mut built = built
             .body(HttpRequestBody::from(request.body.clone()))
             .map_err(|error| final_error(Error::Rejected { location: location.clone(), message: error.to_string() }))?;
-        built.extensions_mut().insert(Patience(request.patience));
+        built.extensions_mut().insert(AnswerTimeout(request.answer_timeout));
         *built.headers_mut() = request.headers.clone();
         if matches!(request.method, Method::PUT | Method::POST) {
             built.headers_mut().insert(CONTENT_LENGTH, request.body.len().into());

@@ -88,7 +88,7 @@ impl Sending {
         let etags: Vec<String> = stream::iter(1..=count).map(part).buffered(PARTS_AT_ONCE).try_collect().await?;
         let body = documents::completion(&etags).into();
         let end = Request::new(Method::POST, &self.name).query("uploadId", upload).body(body);
-        let end = Request { is_repeatable: false, patience: COMPLETION, ..under(end, condition) };
+        let end = Request { is_repeatable: false, answer_timeout: COMPLETION, ..under(end, condition) };
         let answer = self.requests.send(&end).await?;
         let body = self.requests.document(answer).await?;
         let ended =

@@ -59,7 +59,7 @@ fn contents_that_are_not_those_that_were_asked_for() {
 fn lists_and_errors_without_an_end() {
     let page = "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>";
     let list = store(vec![answer("200 OK", "", page)]).list("", None, None, 10);
-    assert!(text(list).contains("more follows"));
+    assert!(text(list).contains("it promises more"));
     // It promises a page, and does not give it.
     let endless = "HTTP/1.1 403 Forbidden\r\ncontent-length: 9999999999\r\n\r\n";
     let error = store(vec![(Duration::ZERO, format!("{endless}{}", "x".repeat(100_000)))]).list("", None, None, 10);

@@ -44,7 +44,8 @@ fn prepare(trees: &Trees, attempt: &str, channel: &Channel, hosts: u32) -> Resul
 
 fn paths(objects: &Objects, uri: &str) -> Vec<String> {
     let channel = channel(uri, S3DataType::S3Prefix, Distribution::FullyReplicated);
-    objects_of(objects, channel.s3().unwrap(), &all_may_be_read(), &|| false).unwrap().into_iter().map(|(path, _)| path).collect()
+    let found = objects_of(objects, channel.s3().unwrap(), &all_may_be_read(), &|| false).unwrap();
+    found.into_iter().map(|(path, _)| path).collect()
 }
 
 #[test]

@@ -185,7 +185,9 @@ fn copies_and_uploads_in_parts_go_both_ways() {
     let failed = objects.complete_upload(&upload, &parts, &BTreeMap::new(), &PutCondition::Matches("0".to_owned()));
     assert!(failed.is_err());
     assert_eq!(objects.parts(&upload).unwrap().len(), 3, "it is as it was");
-    objects.complete_upload(&upload, &parts, &BTreeMap::new(), &always).unwrap();
+    let sent = objects.complete_upload(&upload, &parts, &BTreeMap::new(), &always).unwrap();
+    assert_eq!(objects.sent_upload(&upload, &parts), Some(sent), "for who has not heard so");
+    assert_eq!(objects.sent_upload(&upload, &parts[1..]), None);
     assert_eq!(fake.lock()["parts"].0[200_000..200_002], [2, 2]);
     assert!(objects.upload(&upload).is_err());
     assert_eq!(files(&objects), 2, "those of the own bucket");
@@ -290,7 +292,7 @@ fn pages_that_do_not_go_on_are_errors() {
     let id = |meta: &ObjectMeta| of_bucket("team", "s3://theirs", meta.clone()).id;
     let before = id(&one);
     one.modified_ms += 1000;
-    assert_eq!(id(&one), before, "its ETag says that it is the same");
+    assert_eq!(id(&one), before, "it has the same ETag");
     one.etag = String::new();
     let before = id(&one);
     one.modified_ms += 1000;
