@@ -217,9 +217,9 @@ impl Cluster {
         if let (Some(uid), Some(of_job)) = (self.controller.uid_of(user), job.uid) {
             return uid == of_job;
         }
-        // Whoever has no name where Slurm was asked has a number for one, or nothing.
+        // A user without a name where Slurm was asked has a number for one, or nothing.
         let has_no_name = job.user.bytes().all(|byte| byte.is_ascii_digit());
-        // Directories of users may not tell `Anna` from `anna`.
+        // Directories of users may take `Anna` for `anna`.
         let is_same = |name: String| name.eq_ignore_ascii_case(&job.user);
         has_no_name || self.controller.name_of(user).is_none_or(is_same)
     }

@@ -52,8 +52,8 @@ pub(super) trait Controller: Debug + Send + Sync {
     /// Those of a list of nodes that are down; asked within seconds or not at all.
     fn nodes_down(&self, nodes: &str) -> Result<Vec<String>, LaunchError>;
 
-    /// Whose a job is that is in no record; none: the caller's, or of no name that can stand in words
-    /// of the settings.
+    /// Whose a job is that is in no record; none: the caller's, or of no name that can stand in
+    /// words of the settings.
     fn user_of(&self, job: &Job) -> Option<String> {
         let is_own = self.uid_of(None).is_none_or(|own| job.uid.is_none_or(|uid| uid == own));
         (!is_own && SlurmUsers::is_name(&job.user)).then(|| job.user.clone())

@@ -1,6 +1,6 @@
-//! All jobs at once, as `squeue` prints them. A job's name and comment are words of whoever
-//! submitted it, and `squeue` prints them as they are, with lines and separators in them: so they
-//! are told from Slurm's own words by a fence, a random word that is another one at each call.
+//! All jobs at once, as `squeue` prints them. A job's name and comment are words of its user, and
+//! `squeue` prints them as they are, with lines and separators in them: a fence, a random word that
+//! is another one at each call, separates them from Slurm's own words.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_and_no_comment_is_taken_for_what_slurm_says() {
+    fn no_name_and_no_comment_is_taken_for_slurms_own_words() {
         let lines = "\n4712|FAILED|None|N/A|n1|shoal-vic-1|root|0|\n|4712|FAILED|N/A|n1|root|0|None\n";
         let whole = printed("4712|FAILED|N/A|n1|root|0|None", "shoal-vic-1", "").replace("@7f", "@7e");
         let victim = printed("4712|RUNNING|N/A|n1|anna|1001|None", "shoal-vic-1", "arn:x");

@@ -196,7 +196,7 @@ fn jobs_are_looked_for_and_ended_as_their_users() {
     let of = |user: Option<&str>| Submitted { user: user.map(str::to_owned), ..submitted(0, 1) };
     let find = |user| cluster.find(&of(user), &[]).expect("an answer");
     assert_eq!((find(Some("anna")), find(None), find(Some("ben"))), (Some(7), Some(9), None));
-    // Whoever has no number here is known by name.
+    // A user without a number here is recognised by name.
     assert_eq!(find(Some("carl")), None);
 
     // What is in no record: as who has it.
@@ -240,7 +240,7 @@ fn a_job_is_its_users_by_number_or_by_name() {
     assert!(is_of(Some("anna"), "anna|1001") && !is_of(Some("anna"), "anna|1003"));
     // `id -u` does not know carl, or slurmrestd has names alone.
     assert!(is_of(Some("carl"), "carl|1004") && is_of(Some("Carl"), "carl|") && !is_of(Some("carl"), "mallory|1003"));
-    assert!(is_of(Some("carl"), "1004|1004") && is_of(Some("carl"), "|"), "nobody there knows any name of it");
+    assert!(is_of(Some("carl"), "1004|1004") && is_of(Some("carl"), "|"), "Slurm has no name of it");
     assert!(!is_of(None, "1004|1004"), "the number is known");
 
     let options = SlurmOptions { args: vec!["--uid=anna".to_owned()], ..SlurmOptions::default() };

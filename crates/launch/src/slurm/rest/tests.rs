@@ -90,7 +90,7 @@ fn commands_of_perhaps_another_cluster_are_not_used() {
 }
 
 #[test]
-fn jobs_are_told_by_the_name_of_the_tokens_user() {
+fn jobs_are_recognised_by_the_name_of_the_tokens_user() {
     let rest = |user: Option<&str>, token: &str| {
         let token = Some(Token::Command(vec!["/bin/echo".to_owned(), token.to_owned()]));
         let address = Address::Unix("/nonexistent".into());
