@@ -13,7 +13,7 @@ use crate::access::{KeyStore, Keys, ScopedAccess};
 use crate::backend::{Backend, Options};
 use crate::error_document::{Subject, complete};
 use crate::operations::Operations;
-use crate::{attributes, buckets, chunked, errors, percent, ranges, refusals};
+use crate::{attributes, buckets, chunked, errors, multipart, percent, ranges, refusals};
 
 /// A form upload is gathered in memory before its key's scope is known.
 const LARGEST_FORM_UPLOAD: u64 = 16 << 20;
@@ -97,7 +97,7 @@ impl S3Front {
                 if is_head && response.status() == StatusCode::OK && response.headers().contains_key(CONTENT_RANGE) {
                     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
                 }
-                response
+                multipart::with_one_declaration(response)
             }
             // Only a response that cannot be serialised ends here.
             Err(_) => {

@@ -1,14 +1,20 @@
 //! Uploads in parts.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use http::Response;
+use http::header::TRANSFER_ENCODING;
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, ChecksumAlgorithm, ChecksumType,
     CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CreateMultipartUploadInput,
-    CreateMultipartUploadOutput,
+    CreateMultipartUploadOutput, StreamingBlob,
 };
-use s3s::{S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
+use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use shoal_store::{ObjectMeta, PartMeta, StoreError, UploadChecksum, UploadMeta, uploaded_etag};
 
 use crate::attributes;
@@ -86,6 +92,10 @@ pub(crate) fn named(checksum: Option<&UploadChecksum>) -> (Option<ChecksumAlgori
     (algorithm, checksum.map(|checksum| ChecksumType::from_static(kind(checksum.composite))))
 }
 
+/// After this time of waiting, an answer begins before its end is known. Clients give up after a
+/// minute without a byte.
+const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+
 /// Joins an upload's parts. Said again, as clients do that have not heard the answer, it is
 /// answered again.
 pub(crate) async fn complete_multipart_upload(
@@ -93,30 +103,74 @@ pub(crate) async fn complete_multipart_upload(
     input: CompleteMultipartUploadInput,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
     backend.check_owner(input.expected_bucket_owner.as_deref())?;
-    let (bucket, key) = (input.bucket.clone(), input.key.clone());
+    let is_sent = backend.objects.passthrough(&input.bucket).is_some();
+    let own = backend.clone();
+    let answer = async move { complete(&own, input).await };
+    match is_sent {
+        true => kept_alive(Box::pin(answer), LONGEST_SILENCE).await,
+        false => answer.await,
+    }
+    .map(S3Response::new)
+}
+
+/// As AWS does it: an answer that takes long is a success that has blanks until its document
+/// comes, which may be an error's.
+async fn kept_alive(
+    mut answer: BoxFuture<'static, S3Result<CompleteMultipartUploadOutput>>,
+    silence: Duration,
+) -> S3Result<CompleteMultipartUploadOutput> {
+    match tokio::time::timeout(silence, &mut answer).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            Ok(CompleteMultipartUploadOutput { future: Some(answer), ..CompleteMultipartUploadOutput::default() })
+        }
+    }
+}
+
+/// The framework begins the document of a late error anew, after the blanks: XML declares itself
+/// only once.
+pub(crate) fn with_one_declaration(response: Response<Body>) -> Response<Body> {
+    // Only such answers are made piece by piece.
+    if !response.headers().contains_key(TRANSFER_ENCODING) {
+        return response;
+    }
+    let mut is_first = true;
+    response.map(|body| {
+        Body::from(StreamingBlob::wrap(body.map(move |piece| {
+            let piece = piece.map_err(io::Error::other)?;
+            let declares = !std::mem::take(&mut is_first) && piece.starts_with(b"<?xml");
+            let end = piece.windows(2).position(|two| two == b"?>").filter(|_| declares);
+            Ok::<_, io::Error>(end.map_or(piece.clone(), |end| piece.slice(end + 2..)))
+        })))
+    })
+}
+
+async fn complete(backend: &Backend, input: CompleteMultipartUploadInput) -> S3Result<CompleteMultipartUploadOutput> {
+    let (bucket, key, upload) = (input.bucket.clone(), input.key.clone(), input.upload_id.clone());
     let listed = input.multipart_upload.as_ref().and_then(|upload| upload.parts.as_deref()).unwrap_or_default();
     let chosen = listed.iter().map(chosen_part).collect::<S3Result<Vec<_>>>()?;
     match join(backend, input).await {
         Err(error) if *error.code() == S3ErrorCode::NoSuchUpload => {
-            let (objects, place) = (Arc::clone(&backend.objects), (bucket.clone(), key.clone()));
-            // The same parts in the same order have the same entity tag, and no other content has
-            // it.
             let own = backend.clone();
             let there = blocking(move || {
-                let there = objects.get(&place.0, &place.1)?;
+                let sent = own.objects.sent_upload(&upload, &chosen);
+                let sent = sent.filter(|meta| meta.key == key && meta.passthrough.as_deref() == Some(&bucket));
+                if let Some(meta) = sent {
+                    return Ok(Some(completed(&own, bucket, key, &meta)));
+                }
+                // The same parts in the same order have the same entity tag, and no other content
+                // has it.
+                let there = own.objects.get(&bucket, &key)?;
                 let there = there.filter(|meta| uploaded_etag(&chosen).as_ref() == Some(&meta.etag));
                 Ok(there.map(|meta| completed(&own, bucket, key, &meta)))
             });
-            there.await?.map(S3Response::new).ok_or(error)
+            there.await?.ok_or(error)
         }
         answer => answer,
     }
 }
 
-async fn join(
-    backend: &Backend,
-    input: CompleteMultipartUploadInput,
-) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+async fn join(backend: &Backend, input: CompleteMultipartUploadInput) -> S3Result<CompleteMultipartUploadOutput> {
     let upload = check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
     let condition = put_condition(input.if_match, input.if_none_match)?;
     let listed = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
@@ -168,7 +222,8 @@ async fn join(
         let meta = objects.complete_upload(&upload, &chosen, &checksums, &condition)?;
         Ok(completed(&own, input.bucket, input.key, &meta))
     });
-    Ok(S3Response::new(answer.await?))
+    // It goes on even if nobody waits for it any more.
+    answer.await
 }
 
 fn completed(backend: &Backend, bucket: String, key: String, meta: &ObjectMeta) -> CompleteMultipartUploadOutput {
@@ -239,4 +294,51 @@ pub(crate) async fn abort_multipart_upload(
     let objects = Arc::clone(&backend.objects);
     blocking(move || objects.abort_upload(&input.upload_id)).await?;
     Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use s3s::S3;
+    use s3s::service::S3ServiceBuilder;
+
+    use super::*;
+
+    /// Completes uploads slowly: `fails` by its key.
+    struct Slow;
+
+    #[async_trait::async_trait]
+    impl S3 for Slow {
+        async fn complete_multipart_upload(
+            &self,
+            req: S3Request<CompleteMultipartUploadInput>,
+        ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+            let key = req.input.key;
+            let answer = async move {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                match key.as_str() {
+                    "fails" => Err(s3_error!(ServiceUnavailable, "It does not answer")),
+                    _ => Ok(CompleteMultipartUploadOutput { key: Some(key), ..Default::default() }),
+                }
+            };
+            kept_alive(Box::pin(answer), Duration::from_millis(20)).await.map(S3Response::new)
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_takes_long_begins_early_and_is_one_document() {
+        let service = S3ServiceBuilder::new(Slow).build();
+        for (key, expected) in [("k", "<Key>k</Key>"), ("fails", "<Error><Code>ServiceUnavailable</Code>")] {
+            let text = "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>\"a\"</ETag></Part>\
+                        </CompleteMultipartUpload>";
+            let request = http::Request::post(format!("http://localhost/bucket/{key}?uploadId=u"));
+            let response = service.call(request.body(Body::from(text.to_owned())).unwrap()).await.unwrap();
+            let mut response = with_one_declaration(response);
+            assert_eq!(response.status(), 200);
+            let document = response.body_mut().store_all_limited(10_000).await.unwrap();
+            let document = String::from_utf8_lossy(&document).into_owned();
+            assert!(document.starts_with("<?xml") && document.contains(expected), "{document}");
+            assert_eq!(document.matches("<?xml").count(), 1, "{document}");
+            assert!(document.contains(" <"), "blanks come before it: {document}");
+        }
+    }
 }

@@ -27,13 +27,8 @@ enum Whole {
 }
 
 impl Objects {
-    /// Makes the parts (number and ETag, ascending) the upload's object and ends the upload. Its
-    /// ETag is the MD5 of the parts' MD5s, a hyphen and their count.
-    ///
-    /// # Errors
-    /// [`StoreError::NoSuchUpload`], [`StoreError::InvalidPart`], [`StoreError::InvalidPartOrder`],
-    /// [`StoreError::PreconditionFailed`]; then the upload is as it was.
-    pub fn complete_upload(
+    /// [`Objects::complete_upload`] by this call.
+    pub(crate) fn join_upload(
         &self,
         upload: &str,
         chosen: &[(u32, String)],

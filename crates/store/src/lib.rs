@@ -56,6 +56,7 @@ mod resources;
 mod retention;
 mod roll_ups;
 mod rows;
+mod sent_uploads;
 mod series;
 mod series_append;
 mod series_growth;

@@ -18,6 +18,7 @@ use crate::object_rows::{VERSIONED_COLUMNS, bucket_row, from_json, put_row, to_j
 use crate::object_writer::{self, ObjectWriter};
 use crate::part_places::{self, Places};
 use crate::reserve::Reserve;
+use crate::sent_uploads::SentUploads;
 use crate::sqlite::{Database, Schema};
 use crate::unsynced::{self, Unsynced};
 use crate::version_rows::{Row, row_of};
@@ -90,6 +91,7 @@ pub struct Objects {
     /// The owner's keys.
     pub(crate) keys: Arc<KeyRing>,
     pub(crate) passthrough: PassthroughBuckets,
+    pub(crate) sent_uploads: SentUploads,
     movers: Option<Movers>,
 }
 
@@ -115,7 +117,9 @@ impl Objects {
         reserve.with_room(|| unsynced::restore(&files, &index))?;
         let (unsynced, places) = (Unsynced::new(&files, &index), Places::new(&files));
         let (verified, keys, passthrough) = (Verified::new(), Arc::default(), PassthroughBuckets::default());
-        let mut objects = Self { unsynced, verified, places, reserve, keys, files, index, passthrough, movers: None };
+        let (sent_uploads, movers) = (SentUploads::default(), None);
+        let mut objects =
+            Self { unsynced, verified, places, reserve, keys, files, index, passthrough, sent_uploads, movers };
         objects.sweep()?;
         part_places::clear_rest(&objects.files, &objects.index)?;
         match elsewhere {
