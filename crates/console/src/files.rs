@@ -43,10 +43,16 @@ pub(crate) struct Listed {
     pub(crate) address: String,
 }
 
-/// What is below a URI now.
-pub(crate) fn place(objects: &Objects, label: &str, uri: &S3Uri, note: String) -> Result<Place, StoreError> {
+/// What is below a URI now. A bucket of another store that cannot be asked is noted at its place:
+/// the rest of the page does not depend on it.
+pub(crate) fn place(objects: &Objects, label: &str, uri: &S3Uri, mut note: String) -> Result<Place, StoreError> {
     let listing = match objects.list(&uri.bucket, &uri.prefix, None, None, MOST_FILES) {
         Err(StoreError::NoSuchBucket(_)) => shoal_store::Listing::default(),
+        Err(StoreError::Foreign(error)) => {
+            let separator = if note.is_empty() { "" } else { "; " };
+            note = format!("{note}{separator}{error}");
+            shoal_store::Listing::default()
+        }
         listing => listing?,
     };
     let folder = uri.prefix.rfind('/').map_or(0, |slash| slash + 1);

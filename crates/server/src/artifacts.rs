@@ -15,7 +15,7 @@ use std::{
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
 use shoal_encryption::KeyError;
 use shoal_link::Artifact;
-use shoal_store::{Attributes, ObjectWriter, Objects, PutCondition, StoreError};
+use shoal_store::{Attributes, ForeignFault, ObjectWriter, Objects, PutCondition, StoreError};
 use shoal_wire::{Output, OutputCompression, arn};
 
 use crate::parts::{self, PartsReader};
@@ -28,6 +28,12 @@ const END_OF_ARCHIVE: [u8; 1024] = [0; 1024];
 pub(crate) enum ArtifactError {
     #[error("could not store {uri}")]
     Store {
+        uri: String,
+        #[source]
+        source: StoreError,
+    },
+    #[error("could not find out whether {uri} is there")]
+    Find {
         uri: String,
         #[source]
         source: StoreError,
@@ -51,18 +57,32 @@ impl ArtifactError {
     /// more) the owner may declare (again); earlier servers accepted the names of others.
     pub(crate) fn is_without_key(&self) -> bool {
         let is_missing = |error: &KeyError| matches!(error, KeyError::Unavailable(_) | KeyError::Unknown(_));
-        matches!(self, Self::Store { source: StoreError::Key(error), .. } if is_missing(error))
+        matches!(self.of_store(), Some(StoreError::Key(error)) if is_missing(error))
     }
 
-    /// Whether the bucket is elsewhere and does not answer: the same may succeed later.
-    pub(crate) fn is_away(&self) -> bool {
-        matches!(self, Self::Store { source, .. } if source.is_away())
+    /// Whether the bucket is elsewhere, and does not answer or take it now: the same may succeed
+    /// later. Keys expire and are renewed, clocks are set, and its owner may create the bucket.
+    pub(crate) fn is_of_bucket_elsewhere(&self) -> bool {
+        match self.of_store() {
+            Some(StoreError::Foreign(error)) => match error.fault {
+                ForeignFault::Away | ForeignFault::Refused | ForeignFault::NoBucket | ForeignFault::Rejected => true,
+                ForeignFault::ReadOnly | ForeignFault::Unsupported => false,
+            },
+            error => error.is_some_and(StoreError::is_away),
+        }
+    }
+
+    fn of_store(&self) -> Option<&StoreError> {
+        match self {
+            Self::Store { source, .. } | Self::Find { source, .. } => Some(source),
+            Self::Read { .. } | Self::Write { .. } => None,
+        }
     }
 
     /// Whether the disk is full: the same may succeed later.
     pub(crate) fn is_full(&self) -> bool {
         match self {
-            Self::Store { source, .. } => matches!(source, StoreError::Full(_)),
+            Self::Store { source, .. } | Self::Find { source, .. } => matches!(source, StoreError::Full(_)),
             Self::Write { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
@@ -110,9 +130,13 @@ pub(crate) fn store(
 }
 
 /// Whether the job has a model artifact by now.
-pub(crate) fn has_model(objects: &Objects, output: &Output, job: &str) -> bool {
-    let key = arn::output(&output.s3_output_path, job, "model.tar.gz").prefix;
-    objects.get(&output.s3_output_path.bucket, &key).is_ok_and(|found| found.is_some())
+///
+/// # Errors
+/// It is not known: one may be there, and must not be written over.
+pub(crate) fn has_model(objects: &Objects, output: &Output, job: &str) -> Result<bool, ArtifactError> {
+    let place = arn::output(&output.s3_output_path, job, "model.tar.gz");
+    let found = objects.get(&place.bucket, &place.prefix);
+    found.map(|found| found.is_some()).map_err(|source| ArtifactError::Find { uri: place.to_string(), source })
 }
 
 /// Bytes that these hosts have sent: what storing them takes, or less where they are stored
@@ -312,7 +336,7 @@ mod tests {
         };
         let error = store(&objects, temp.path(), &[Host(1)], &output, "job").unwrap_err();
         assert!(error.is_without_key(), "{error}");
-        assert!(!has_model(&objects, &output, "job"));
+        assert!(!has_model(&objects, &output, "job").unwrap());
         let sources = [("team".to_owned(), KeySource::Command(vec!["cat".to_owned(), "/dev/stdin".to_owned()]))].into();
         let unreachable = KeyRing::open(&sources, "us-east-1", "123456789012").unwrap();
         let objects = objects.with_keys(unreachable.into());
