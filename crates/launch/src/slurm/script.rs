@@ -31,10 +31,11 @@ pub(super) fn script(
 ) -> String {
     // By `sbatch`'s environment: what it needed itself may be a credential.
     let mut text = String::from("#!/bin/sh\nunset SLURM_JWT\n");
-    if job.user.is_some() {
+    let is_anothers = job.user.is_some();
+    if is_anothers {
         text.push_str(IDENTITY);
     }
-    for (name, value) in &spec.env {
+    for (name, value) in spec.env.iter().filter(|(name, _)| !is_anothers || is_for_all(name)) {
         let _ = writeln!(text, "export {name}={}", quoted(value));
     }
     for (name, value) in &options.env {
@@ -84,6 +85,12 @@ wait
     text
 }
 
+/// Another user's job gets it, too. The caller's home, and its settings of pip, proxies and
+/// registries, which may have passwords in them, are its own.
+fn is_for_all(name: &str) -> bool {
+    name == "PATH" || ["SHOAL_", "LANG", "LC_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// A word of a shell's.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -117,7 +124,11 @@ mod tests {
                 instances: 1,
                 program: "/bin/shoal".into(),
                 args: Vec::new(),
-                env: vec![("SHOAL_AGENT_TOKEN".to_owned(), "{user}".to_owned())],
+                env: vec![
+                    ("SHOAL_AGENT_TOKEN".to_owned(), "{user}".to_owned()),
+                    ("HOME".to_owned(), "/root".to_owned()),
+                    ("PIP_INDEX_URL".to_owned(), "https://a:secret@b".to_owned()),
+                ],
                 nodes: Vec::new(),
                 wants: Wants::default(),
                 dir: PathBuf::new(),
@@ -130,7 +141,8 @@ mod tests {
         };
         let variables =
             ["export SHOAL_AGENT_TOKEN='{user}'", r#"export SHOAL_CACHE='/local disk/'"$(id -un)"'/shoal'"#];
-        assert_eq!(begin(&of(None)), variables);
+        let own = ["export HOME='/root'", "export PIP_INDEX_URL='https://a:secret@b'"];
+        assert_eq!(begin(&of(None)), [variables[0], own[0], own[1], variables[1]]);
         assert_eq!(begin(&of(Some("anna"))).split_off(4), variables);
         assert!(of(Some("anna")).contains("\nexport USER LOGNAME HOME\n"));
     }

@@ -6,7 +6,7 @@ use std::{collections::HashMap, time::Duration};
 use shoal_plane::{AttemptId, Host};
 
 /// For agents to start and connect; then the job's status message has what to check.
-const EXPECTED: Duration = Duration::from_secs(60);
+const EXPECTED: Duration = Duration::from_secs(20);
 
 /// How long attempts have run without a connection of some of their agents.
 #[derive(Debug, Default)]
