@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a document, and the time for it: the end of an upload may come after minutes of spaces.
 const DOCUMENT: (usize, Duration) = (32 << 20, Duration::from_secs(1800));
-/// The same of one that says what is wrong.
+/// The same of an error.
 const ERROR_DOCUMENT: (usize, Duration) = (64 << 10, Duration::from_secs(5));
 
 const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

@@ -222,7 +222,7 @@ async fn join(backend: &Backend, input: CompleteMultipartUploadInput) -> S3Resul
         let meta = objects.complete_upload(&upload, &chosen, &checksums, &condition)?;
         Ok(completed(&own, input.bucket, input.key, &meta))
     });
-    // It goes on even if nobody waits for it any more.
+    // It continues when its caller has gone.
     answer.await
 }
 

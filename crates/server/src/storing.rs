@@ -214,7 +214,7 @@ mod tests {
 
     const HOST: Host = Host(1);
 
-    /// What storing the artifacts of the job's attempt of this number comes to.
+    /// What storing the artifacts of the job's attempt of this number ends in.
     fn stored(storing: &Storing, number: u32, write: WritePolicy) -> Result<Outcome, String> {
         storing.store("job", &format!("attempt-{number}").into(), number, &[HOST], write)
     }
@@ -231,7 +231,7 @@ mod tests {
     }
 
     /// An attempt that resumed and was stopped at once has no model, and nothing of it is written
-    /// while nobody knows whether there is one.
+    /// while it is not known whether there is one.
     #[test]
     fn the_model_of_the_previous_attempt_outlives_a_store_that_fails() {
         let theirs = Arc::new(Elsewhere::default());

@@ -14,7 +14,7 @@ use crate::object_rows::{bucket_id, file_column, from_json, to_json};
 use crate::object_writer::ObjectWriter;
 use crate::part_places::Place;
 use crate::unsynced;
-use crate::{Attributes, Objects, StoreError};
+use crate::{Attributes, ObjectMeta, Objects, PutCondition, StoreError};
 
 /// An upload that is neither complete nor aborted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -293,6 +293,36 @@ pub(crate) fn remove_upload(connection: &Connection, upload: &str) -> Result<Vec
     removed.iter().try_for_each(|part| forget_part(connection, &part.id))?;
     connection.execute("DELETE FROM upload WHERE id = ?", [upload])?;
     Ok(removed)
+}
+
+impl Objects {
+    /// Makes the parts (number and ETag, ascending) the upload's object and ends the upload. Its
+    /// ETag is the MD5 of the parts' MD5s, a hyphen and their count; of an object that is sent to a
+    /// bucket elsewhere, that store's. Of several calls for such an upload one sends it.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchUpload`], [`StoreError::InvalidPart`], [`StoreError::InvalidPartOrder`],
+    /// [`StoreError::PreconditionFailed`], [`StoreError::Foreign`]; then the upload is as it was.
+    pub fn complete_upload(
+        &self,
+        upload: &str,
+        chosen: &[(u32, String)],
+        checksums: &BTreeMap<String, String>,
+        condition: &PutCondition,
+    ) -> Result<ObjectMeta, StoreError> {
+        let complete = || self.join_upload(upload, chosen, checksums, condition);
+        match self.passthrough(&self.upload(upload)?.bucket) {
+            Some(_) => self.sent_uploads.once(upload, uploaded_etag(chosen), condition, complete),
+            None => complete(),
+        }
+    }
+
+    /// The object that these parts of an upload became some minutes ago, or less, in a bucket that
+    /// shows one elsewhere: for a client that repeats its request. Its ETag there may be another
+    /// one than the parts' own.
+    pub fn sent_upload(&self, upload: &str, chosen: &[(u32, String)]) -> Option<ObjectMeta> {
+        self.sent_uploads.known(upload, uploaded_etag(chosen).as_deref())
+    }
 }
 
 #[cfg(test)]

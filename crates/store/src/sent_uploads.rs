@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::error::ForeignError;
-use crate::{ObjectMeta, Objects, PutCondition, StoreError, uploaded_etag};
+use crate::{ObjectMeta, PutCondition, StoreError};
 
 /// How long a result is known: longer than clients repeat a request.
 const KEPT: Duration = Duration::from_secs(15 * 60);
@@ -18,7 +18,7 @@ pub(crate) struct SentUploads(Mutex<BTreeMap<String, Arc<Sending>>>);
 
 #[derive(Debug)]
 struct Sending {
-    /// Says which parts in which order, see [`uploaded_etag`].
+    /// Of the parts, in their order.
     etag: Option<String>,
     condition: PutCondition,
     /// With the time.
@@ -26,7 +26,7 @@ struct Sending {
     ended: Condvar,
 }
 
-/// What the others are told.
+/// What the others get.
 #[derive(Debug, Clone)]
 enum Failure {
     Foreign(crate::ForeignFault, String),
@@ -103,15 +103,15 @@ impl SentUploads {
         self.0.lock().expect("no holder of this lock panics")
     }
 
-    /// Sends an upload's object, if no other call does or has done so.
-    fn once(
+    /// Sends an upload's object, if no other call does or has done so. `etag`: of its parts, in
+    /// their order.
+    pub(crate) fn once(
         &self,
         upload: &str,
-        chosen: &[(u32, String)],
+        etag: Option<String>,
         condition: &PutCondition,
         send: impl FnOnce() -> Result<ObjectMeta, StoreError>,
     ) -> Result<ObjectMeta, StoreError> {
-        let etag = uploaded_etag(chosen);
         let sending = loop {
             let other = {
                 let mut all = self.lock();
@@ -142,38 +142,13 @@ impl SentUploads {
         turn.sending.end(sent.as_ref().map(ObjectMeta::clone).map_err(Failure::of));
         sent
     }
-}
 
-impl Objects {
-    /// Makes the parts (number and ETag, ascending) the upload's object and ends the upload. Its
-    /// ETag is the MD5 of the parts' MD5s, a hyphen and their count; of an object that is sent to a
-    /// bucket elsewhere, that store's. Of several calls for such an upload one sends it.
-    ///
-    /// # Errors
-    /// [`StoreError::NoSuchUpload`], [`StoreError::InvalidPart`], [`StoreError::InvalidPartOrder`],
-    /// [`StoreError::PreconditionFailed`], [`StoreError::Foreign`]; then the upload is as it was.
-    pub fn complete_upload(
-        &self,
-        upload: &str,
-        chosen: &[(u32, String)],
-        checksums: &BTreeMap<String, String>,
-        condition: &PutCondition,
-    ) -> Result<ObjectMeta, StoreError> {
-        let complete = || self.join_upload(upload, chosen, checksums, condition);
-        match self.passthrough(&self.upload(upload)?.bucket) {
-            Some(_) => self.sent_uploads.once(upload, chosen, condition, complete),
-            None => complete(),
-        }
-    }
-
-    /// The object that these parts of an upload became some minutes ago, or less, in a bucket that
-    /// shows one elsewhere: for a client that has not heard so. Its ETag there may be another one
-    /// than the parts' own.
-    pub fn sent_upload(&self, upload: &str, chosen: &[(u32, String)]) -> Option<ObjectMeta> {
-        let sending = self.sent_uploads.lock().get(upload).filter(|sending| sending.is_known()).cloned()?;
+    /// What became of an upload with these parts, while that is known.
+    pub(crate) fn known(&self, upload: &str, etag: Option<&str>) -> Option<ObjectMeta> {
+        let sending = self.lock().get(upload).filter(|sending| sending.is_known()).cloned()?;
         let result = sending.result();
         let (_, sent) = result.as_ref()?;
-        sent.as_ref().ok().filter(|_| sending.etag == uploaded_etag(chosen)).cloned()
+        sent.as_ref().ok().filter(|_| sending.etag.as_deref() == etag).cloned()
     }
 }
 
@@ -199,8 +174,8 @@ mod tests {
         }
     }
 
-    fn parts(etag: &str) -> Vec<(u32, String)> {
-        vec![(1, etag.to_owned())]
+    fn parts(etag: &str) -> Option<String> {
+        Some(etag.to_owned())
     }
 
     /// Clients give up waiting and ask again, while it is sent and afterwards.
@@ -212,7 +187,7 @@ mod tests {
             let (begun, finish) = (Barrier::new(2), Barrier::new(2));
             let answers: Vec<_> = thread::scope(|scope| {
                 let first = scope.spawn(|| {
-                    uploads.once("u", &parts("a1"), &PutCondition::Always, || {
+                    uploads.once("u", parts("a1"), &PutCondition::Always, || {
                         sends.fetch_add(1, Ordering::Relaxed);
                         begun.wait();
                         finish.wait();
@@ -222,7 +197,7 @@ mod tests {
                 });
                 begun.wait();
                 let again = || {
-                    uploads.once("u", &parts("a1"), &PutCondition::Always, || {
+                    uploads.once("u", parts("a1"), &PutCondition::Always, || {
                         sends.fetch_add(1, Ordering::Relaxed);
                         Err(StoreError::Cancelled)
                     })
@@ -244,7 +219,7 @@ mod tests {
             }
             assert_eq!(uploads.lock().len(), usize::from(result.is_ok()), "what failed may be sent again");
         }
-        let again = |etag: &str| uploads.once("u", &parts(etag), &PutCondition::Always, || Err(StoreError::Cancelled));
+        let again = |etag: &str| uploads.once("u", parts(etag), &PutCondition::Always, || Err(StoreError::Cancelled));
         assert_eq!(again("a1").unwrap().etag, "theirs-7");
         assert!(matches!(again("b2"), Err(StoreError::NoSuchUpload(_))), "other parts");
     }

@@ -186,7 +186,7 @@ fn copies_and_uploads_in_parts_go_both_ways() {
     assert!(failed.is_err());
     assert_eq!(objects.parts(&upload).unwrap().len(), 3, "it is as it was");
     let sent = objects.complete_upload(&upload, &parts, &BTreeMap::new(), &always).unwrap();
-    assert_eq!(objects.sent_upload(&upload, &parts), Some(sent), "for who has not heard so");
+    assert_eq!(objects.sent_upload(&upload, &parts), Some(sent), "for a client that repeats it");
     assert_eq!(objects.sent_upload(&upload, &parts[1..]), None);
     assert_eq!(fake.lock()["parts"].0[200_000..200_002], [2, 2]);
     assert!(objects.upload(&upload).is_err());
