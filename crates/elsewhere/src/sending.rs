@@ -98,7 +98,7 @@ impl Sending {
             "PreconditionFailed" => Err(Error::Changed { location: self.requests.location(), name: self.name.clone() }),
             _ => {
                 let document = ErrorDocument { code: ended.code, message: ended.message };
-                Err(self.requests.broken(&document.text(StatusCode::OK)))
+                Err(self.requests.broken(document.text(StatusCode::OK)))
             }
         }
     }

@@ -312,7 +312,7 @@ impl Objects {
     ) -> Result<ObjectMeta, StoreError> {
         let complete = || self.join_upload(upload, chosen, checksums, condition);
         match self.passthrough(&self.upload(upload)?.bucket) {
-            Some(_) => self.sent_uploads.once(upload, uploaded_etag(chosen), condition, complete),
+            Some(_) => self.sent_uploads.once(upload, uploaded_etag(chosen).as_deref(), condition, complete),
             None => complete(),
         }
     }

@@ -108,7 +108,7 @@ impl SentUploads {
     pub(crate) fn once(
         &self,
         upload: &str,
-        etag: Option<String>,
+        etag: Option<&str>,
         condition: &PutCondition,
         send: impl FnOnce() -> Result<ObjectMeta, StoreError>,
     ) -> Result<ObjectMeta, StoreError> {
@@ -120,16 +120,16 @@ impl SentUploads {
                     Some(other) => Arc::clone(other),
                     None => {
                         let (condition, result, ended) = (condition.clone(), Mutex::default(), Condvar::new());
-                        let sending = Arc::new(Sending { etag: etag.clone(), condition, result, ended });
+                        let sending = Arc::new(Sending { etag: etag.map(str::to_owned), condition, result, ended });
                         all.insert(upload.to_owned(), Arc::clone(&sending));
                         break sending;
                     }
                 }
             };
             match other.wait() {
-                Ok(meta) if other.etag == etag => return Ok(meta),
+                Ok(meta) if other.etag.as_deref() == etag => return Ok(meta),
                 Ok(_) => return Err(StoreError::NoSuchUpload(upload.to_owned())),
-                Err(failure) if other.etag == etag && other.condition == *condition => {
+                Err(failure) if other.etag.as_deref() == etag && other.condition == *condition => {
                     if let Some(error) = failure.error() {
                         return Err(error);
                     }
@@ -174,10 +174,6 @@ mod tests {
         }
     }
 
-    fn parts(etag: &str) -> Option<String> {
-        Some(etag.to_owned())
-    }
-
     /// Clients give up waiting and ask again, while it is sent and afterwards.
     #[test]
     fn one_call_sends_and_all_hear_of_it() {
@@ -187,7 +183,7 @@ mod tests {
             let (begun, finish) = (Barrier::new(2), Barrier::new(2));
             let answers: Vec<_> = thread::scope(|scope| {
                 let first = scope.spawn(|| {
-                    uploads.once("u", parts("a1"), &PutCondition::Always, || {
+                    uploads.once("u", Some("a1"), &PutCondition::Always, || {
                         sends.fetch_add(1, Ordering::Relaxed);
                         begun.wait();
                         finish.wait();
@@ -197,7 +193,7 @@ mod tests {
                 });
                 begun.wait();
                 let again = || {
-                    uploads.once("u", parts("a1"), &PutCondition::Always, || {
+                    uploads.once("u", Some("a1"), &PutCondition::Always, || {
                         sends.fetch_add(1, Ordering::Relaxed);
                         Err(StoreError::Cancelled)
                     })
@@ -219,7 +215,7 @@ mod tests {
             }
             assert_eq!(uploads.lock().len(), usize::from(result.is_ok()), "what failed may be sent again");
         }
-        let again = |etag: &str| uploads.once("u", parts(etag), &PutCondition::Always, || Err(StoreError::Cancelled));
+        let again = |etag: &str| uploads.once("u", Some(etag), &PutCondition::Always, || Err(StoreError::Cancelled));
         assert_eq!(again("a1").unwrap().etag, "theirs-7");
         assert!(matches!(again("b2"), Err(StoreError::NoSuchUpload(_))), "other parts");
     }
