@@ -130,7 +130,7 @@ def test_a_teams_bucket_is_a_bucket(new_house, store):
     assert len(gone["Deleted"]) == 3
     assert refused(s3.head_object, Bucket="team-data", Key="in")[1] == 404
 
-    # What there is not is refused, with the reason.
+    # Features that such a bucket lacks are refused, with the reason.
     for call, arguments, why in [
         (s3.put_bucket_versioning, {"VersioningConfiguration": {"Status": "Enabled"}}, "one version"),
         (s3.list_object_versions, {}, "one version"),

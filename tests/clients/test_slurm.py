@@ -295,7 +295,7 @@ def team(cluster):
     known = {entry.pw_name for entry in pwd.getpwall()}
     if not shutil.which("runuser") or not known.issuperset(USERS.values()):
         pytest.skip(f"needs runuser and the users {', '.join(USERS.values())}")
-    # They may not enter the directories of whoever builds and tests.
+    # These users cannot read the build's directory.
     shutil.copy(SHOAL, cluster.root / "shoal")
     for node in cluster.numbers():
         (cluster.root / f"cache-n{node}").chmod(0o1777)

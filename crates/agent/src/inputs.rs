@@ -179,6 +179,15 @@ enum Answer {
     At { url: String, sha256: String },
 }
 
+/// A part of an object of an input.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) tree: &'a ObjectTree,
+    pub(crate) id: &'a str,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
 /// A connection that brings objects.
 pub(crate) struct Line {
     stream: UnixStream,
@@ -263,56 +272,34 @@ impl Line {
     }
 
     /// A part of an object, compared with the SHA-256 that the server sends with it.
-    pub(crate) fn fetch_part(
-        &mut self,
-        tree: &ObjectTree,
-        id: &str,
-        offset: u64,
-        length: u64,
-    ) -> Result<Vec<u8>, Failure> {
-        let (part, sent) = self.ask_part(tree, id, offset, length, false)?;
-        if sent != hex_simd::encode_to_string(Sha256::digest(&part), AsciiCase::Lower) {
+    pub(crate) fn fetch_part(&mut self, part: Part<'_>) -> Result<Vec<u8>, Failure> {
+        let (content, sent) = self.ask_part(part, false)?;
+        if sent != hex_simd::encode_to_string(Sha256::digest(&content), AsciiCase::Lower) {
             return Err(io::Error::other("a part of an object arrived damaged").into());
         }
-        Ok(part)
+        Ok(content)
     }
 
-    /// The same for a reader of its own: TLS has seen to it that it came as it was sent.
-    pub(crate) fn fetch_part_unsummed(
-        &mut self,
-        tree: &ObjectTree,
-        id: &str,
-        offset: u64,
-        length: u64,
-    ) -> Result<Vec<u8>, Failure> {
-        self.ask_part(tree, id, offset, length, true).map(|(part, _)| part)
+    /// The same without a SHA-256, for a part that is not passed on: TLS finds what is damaged on
+    /// the way.
+    pub(crate) fn fetch_part_unsummed(&mut self, part: Part<'_>) -> Result<Vec<u8>, Failure> {
+        self.ask_part(part, true).map(|(content, _)| content)
     }
 
-    fn ask_part(
-        &mut self,
-        tree: &ObjectTree,
-        id: &str,
-        offset: u64,
-        length: u64,
-        unsummed: bool,
-    ) -> Result<(Vec<u8>, String), Failure> {
-        let mut part = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+    fn ask_part(&mut self, part: Part<'_>, unsummed: bool) -> Result<(Vec<u8>, String), Failure> {
+        let Part { tree, id, offset, length } = part;
+        let mut content = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
         self.ask(ToServer::FetchPart { tree: tree.tree.clone(), id: id.to_owned(), offset, length, unsummed })?;
-        let sum = self.take_object(&mut part)?;
-        match part.len() as u64 == length {
-            true => Ok((part, sum)),
+        let sum = self.take_object(&mut content)?;
+        match content.len() as u64 == length {
+            true => Ok((content, sum)),
             false => Err(Failure::Ended(InputError::Refused(format!("object {id} ends before {offset}+{length}")))),
         }
     }
 
     /// The SHA-256 of a part of an object.
-    pub(crate) fn part_sum(
-        &mut self,
-        tree: &ObjectTree,
-        id: &str,
-        offset: u64,
-        length: u64,
-    ) -> Result<String, Failure> {
+    pub(crate) fn part_sum(&mut self, part: Part<'_>) -> Result<String, Failure> {
+        let Part { tree, id, offset, length } = part;
         self.ask(ToServer::PartSum { tree: tree.tree.clone(), id: id.to_owned(), offset, length })?;
         self.take_object(&mut io::sink())
     }

@@ -15,7 +15,7 @@ use std::thread;
 use shoal_link::{ManifestEntry, ObjectTree};
 
 use crate::Options;
-use crate::inputs::{Failure, InputError, Line, PAUSE};
+use crate::inputs::{self, Failure, InputError, Line, PAUSE};
 use crate::objects::ObjectCache;
 use crate::own_log::say;
 use crate::part_files::{PART, PartFiles};
@@ -327,7 +327,7 @@ impl FromServer {
 
     fn try_fetch(&self, id: &str, offset: u64, length: u64) -> Result<Vec<u8>, Failure> {
         let mut line = self.line()?;
-        let part = line.fetch_part_unsummed(&self.tree, id, offset, length)?;
+        let part = line.fetch_part_unsummed(inputs::Part { tree: &self.tree, id, offset, length })?;
         self.idle.lock().expect("no holder of this lock panics").push(line);
         Ok(part)
     }

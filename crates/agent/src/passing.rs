@@ -232,7 +232,7 @@ impl Work<'_> {
             return Ok(0);
         }
         let part = self.holding.part(number);
-        let content = self.line(line)?.fetch_part(part.tree, part.id, part.offset, part.length)?;
+        let content = self.line(line)?.fetch_part(part)?;
         self.holding.store(number, &content).map_err(own)?;
         Ok(part.length)
     }
@@ -323,7 +323,7 @@ impl Work<'_> {
             Given::Part(content) => content,
         };
         let sum = loop {
-            match self.line(line).and_then(|line| line.part_sum(part.tree, part.id, part.offset, part.length)) {
+            match self.line(line).and_then(|line| line.part_sum(part)) {
                 Ok(sum) => break sum,
                 Err(Failure::Lost(_)) if !self.is_over() => {
                     *line = None;

@@ -34,7 +34,7 @@ pub(crate) fn check(data_dir: &Path, has_targets: bool, is_to_be_another: bool) 
         Some(original) => Err(UsageError(format!(
             "{} is a copy of {} and has its id: each of the two servers would end the other's jobs on the compute targets. \
              Start this one with --copied, which gives it an id of its own and leaves jobs that run to the other, as `shoal \
-             restore` does; or move the other away, and this one goes on in its place",
+             restore` does; or move the original away: then this one replaces it",
             data_dir.display(),
             original.display()
         ))

@@ -127,8 +127,8 @@ async fn kept_alive(
     }
 }
 
-/// The framework begins the document of a late error anew, after the blanks: XML declares itself
-/// only once.
+/// s3s writes a second XML declaration before an error that comes after the keep-alive blanks. No
+/// XML parser accepts that: this removes it.
 pub(crate) fn with_one_declaration(response: Response<Body>) -> Response<Body> {
     // Only such answers are made piece by piece.
     if !response.headers().contains_key(TRANSFER_ENCODING) {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use shoal_link::{ManifestEntry, ObjectTree};
 
+use crate::inputs::Part;
 use crate::objects::{ObjectCache, PlaceError};
 use crate::part_files::{PART, PartFiles};
 
@@ -36,15 +37,6 @@ struct Here {
     /// By object: how many parts are missing.
     missing: Vec<usize>,
     is_over: bool,
-}
-
-/// A part of an object.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Part<'a> {
-    pub(super) tree: &'a ObjectTree,
-    pub(super) id: &'a str,
-    pub(super) offset: u64,
-    pub(super) length: u64,
 }
 
 /// What another host is answered.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use shoal_link::{Decoder, Frame, FromPeer, ToPeer, encode};
 
-use super::holding::Part;
 use crate::Options;
 use crate::connection::hello;
+use crate::inputs::Part;
 use crate::machine_network::Place;
 use crate::server::Server;
 

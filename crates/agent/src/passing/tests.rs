@@ -12,6 +12,7 @@ use shoal_link::{
 };
 
 use super::*;
+use crate::inputs::Part;
 use crate::part_files::PART;
 use crate::server::Server;
 use crate::{Libraries, LibraryFinder, ObjectCache};
@@ -270,9 +271,9 @@ fn a_stranger_gets_nothing() {
     assert_eq!(error.to_string(), "not of this attempt");
     let mut friend = Peer::connect(&job.options(2, "00ff"), &place).unwrap();
     let tree = &ObjectTree { tree: "tree".to_owned() };
-    let other = holding::Part { tree, id: "cc01", offset: 0, length: 1 };
+    let other = Part { tree, id: "cc01", offset: 0, length: 1 };
     assert!(matches!(friend.part(other), Ok(Given::Absent)), "it is of another job");
-    let own = holding::Part { tree, id: "bb01", offset: 0, length: SMALL.len() as u64 };
+    let own = Part { tree, id: "bb01", offset: 0, length: SMALL.len() as u64 };
     assert!(matches!(friend.part(own), Ok(Given::Later)));
 }
 

@@ -23,7 +23,7 @@ impl SlurmUsers {
     pub(super) fn of(&self, creator: &str) -> Result<String, String> {
         match self.names.get(creator) {
             Some(user) => Ok(user.clone()),
-            // Whoever may add a key is not to become root by its name.
+            // Else a key with the name `root` would run jobs as root.
             None if Self::is_name(creator) && creator != "root" => Ok(creator.to_owned()),
             None => Err(format!("{creator:?} is not taken for the name of a user of the cluster; name one in `users`")),
         }
