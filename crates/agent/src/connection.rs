@@ -12,7 +12,7 @@ use shoal_link::{Decoder, Frame, Hello, PROTOCOL, ToAgent, ToServer, encode};
 use crate::Options;
 use crate::events::Event;
 use crate::outbox::Outbox;
-use crate::server::is_refusal;
+use crate::server::{Server, is_refusal};
 
 /// How long a first welcome may take; the lease is not known before it.
 const FIRST_CONTACT: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ enum End {
 pub(crate) fn keep(options: &Options, outbox: &Outbox, events: &Sender<Event>) {
     let mut line = Line { options, outbox, events, lease: FIRST_CONTACT, grace: Duration::ZERO, welcomed: false };
     let mut seen = Instant::now();
-    let mut pause = SHORTEST_PAUSE;
+    let (mut pause, mut failure) = (SHORTEST_PAUSE, String::new());
     let last = loop {
         match line.hold() {
             Ok(End::Refused(reason)) => break Event::Refused { reason },
@@ -41,7 +41,10 @@ pub(crate) fn keep(options: &Options, outbox: &Outbox, events: &Sender<Event>) {
                 pause = SHORTEST_PAUSE;
             }
             Err(error) if is_refusal(&error) => break Event::Refused { reason: error.to_string() },
-            Err(_) => pause = (2 * pause).min(LONGEST_PAUSE),
+            Err(error) => {
+                pause = (2 * pause).min(LONGEST_PAUSE);
+                failure = error.to_string();
+            }
         }
         if outbox.is_closed() {
             // The attempt is over, and nobody listens.
@@ -49,7 +52,7 @@ pub(crate) fn keep(options: &Options, outbox: &Outbox, events: &Sender<Event>) {
         }
         let left = line.lease.saturating_sub(seen.elapsed());
         if left.is_zero() {
-            break Event::LeaseOver { lease: line.lease, grace: line.grace };
+            break Event::LeaseOver { reason: line.absence(&failure), grace: line.grace };
         }
         thread::sleep(pause.min(left));
     };
@@ -68,6 +71,18 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
+    /// Why the server is given up. `failure`: of the last connection.
+    fn absence(&self, failure: &str) -> String {
+        let seconds = self.lease.as_secs();
+        match &self.options.server {
+            Server::Tls { address, .. } if !self.welcomed => format!(
+                "the server at {address} has not answered for {seconds} s ({failure}): set agents_address in shoal.toml to \
+                 its machine's address as this node reaches it, and open the port of agents_listen in firewalls"
+            ),
+            _ => format!("no server for {seconds} s: the lease is over"),
+        }
+    }
+
     /// One connection, from hello to its end. An error means that it did not come to a welcome.
     fn hold(&mut self) -> io::Result<End> {
         let mut stream = self.options.server.connect()?;

@@ -29,8 +29,8 @@ pub(crate) enum Event {
     },
     /// The server has been away for too long.
     LeaseOver {
-        /// How long it was waited for.
-        lease: Duration,
+        /// For people: how long it was waited for, and what to check.
+        reason: String,
         /// What the program gets to end by itself.
         grace: Duration,
     },

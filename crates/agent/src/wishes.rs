@@ -88,8 +88,8 @@ impl Wishes {
                 self.abandoned = true;
                 self.stop_within(Duration::ZERO);
             }
-            Event::LeaseOver { lease, grace } => {
-                say(format_args!("no server for {} s: the lease is over", lease.as_secs()));
+            Event::LeaseOver { reason, grace } => {
+                say(format_args!("{reason}"));
                 self.abandoned = true;
                 self.stop_within(grace);
             }
