@@ -192,13 +192,15 @@ mod tests {
         assert_eq!(settings.compute_targets.all[0].types, ["ml.p4d.24xlarge"]);
     }
 
+    fn slurm(more: &str) -> Result<SlurmOptions, String> {
+        let settings = read(&format!("[target.lab]\nkind = \"slurm\"\n{more}"))?;
+        let Scheduler::Slurm(options) = &settings.targets[0].scheduler else { panic!("Slurm") };
+        Ok((**options).clone())
+    }
+
     #[test]
     fn slurmrestd_has_an_address_and_a_token() {
-        let rest = |more: &str| {
-            let settings = read(&format!("[target.lab]\nkind = \"slurm\"\n{more}"))?;
-            let Scheduler::Slurm(slurm) = &settings.targets[0].scheduler else { panic!("Slurm") };
-            Ok::<_, String>(slurm.rest.clone())
-        };
+        let rest = |more: &str| slurm(more).map(|options| options.rest);
         assert_eq!(rest(""), Ok(None));
         let options = rest(
             "rest = \"http://login1:6821\"\napi_version = \"v0.0.39\"\nuser = \"alice\"\n\
@@ -232,11 +234,7 @@ mod tests {
 
     #[test]
     fn jobs_are_submitted_as_users_of_the_cluster() {
-        let users = |more: &str| {
-            let settings = read(&format!("[target.lab]\nkind = \"slurm\"\n{more}"))?;
-            let Scheduler::Slurm(slurm) = &settings.targets[0].scheduler else { panic!("Slurm") };
-            Ok::<_, String>(slurm.users.clone())
-        };
+        let users = |more: &str| slurm(more).map(|options| options.users);
         assert_eq!(users(""), Ok(None));
         let sudo = "submit_as = [\"sudo\", \"-n\", \"-u\", \"{user}\", \"--\"]\n";
         let found = users(&format!("{sudo}users = {{ anna = \"asmith\" }}\nshared = \"/scratch/{{user}}\"\n"));
