@@ -17,7 +17,7 @@ use shoal_store::{
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 6), ("objects", 8), ("telemetry", 9)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 6), ("objects", 9), ("telemetry", 9)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -232,6 +232,22 @@ fn format_8_of_the_objects_is_read() {
     let rule = objects.bucket_encryption("data").unwrap().unwrap();
     assert_eq!((rule.kms.as_str(), rule.bucket_key), ("team", true));
     assert_eq!(shoal_store::verify(dir.root(), &mut |_| {}).unwrap().damages, []);
+}
+
+/// A bucket of its own, one that shows another store's, and one that did.
+#[test]
+fn format_9_of_the_objects_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(temp.path()).unwrap();
+    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 9)).unwrap();
+    let names = |objects: &Objects| Vec::from_iter(objects.buckets().unwrap().into_iter().map(|bucket| bucket.name));
+    let objects = Objects::open(&dir).unwrap();
+    assert_eq!(names(&objects), ["data", "shown"]);
+    assert_eq!(objects.bucket_tags("shown").unwrap()["team"], "vision");
+    let objects = objects.with_passthrough(BTreeMap::new(), 0).unwrap();
+    assert_eq!(names(&objects), ["data"]);
+    objects.create_bucket("hidden").unwrap();
+    assert_eq!(names(&objects), ["data", "hidden"]);
 }
 
 /// One object waits to be sent elsewhere, one is there alone.

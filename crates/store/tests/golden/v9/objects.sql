@@ -1,0 +1,28 @@
+PRAGMA user_version = 9;
+BEGIN TRANSACTION;
+CREATE TABLE bucket (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_ms INTEGER NOT NULL, tags TEXT NOT NULL DEFAULT '{}', policy TEXT, versioning INTEGER NOT NULL DEFAULT 0, lifecycle TEXT, passthrough INTEGER NOT NULL DEFAULT 0);
+INSERT INTO "bucket" VALUES(1,'data',1795248496762,'{}',NULL,0,NULL,0);
+INSERT INTO "bucket" VALUES(2,'shown',1795248496763,'{"team":"vision"}',NULL,0,NULL,1);
+INSERT INTO "bucket" VALUES(3,'hidden',1795248496764,'{}',NULL,0,NULL,2);
+CREATE TABLE object (
+  bucket INTEGER NOT NULL, key TEXT NOT NULL, file TEXT NOT NULL, size INTEGER NOT NULL, etag TEXT NOT NULL,
+  modified_ms INTEGER NOT NULL, attributes TEXT NOT NULL, place INTEGER NOT NULL DEFAULT 0, version TEXT NOT NULL DEFAULT '', PRIMARY KEY (bucket, key)) WITHOUT ROWID;
+CREATE TABLE part (
+  upload TEXT NOT NULL, number INTEGER NOT NULL, file TEXT NOT NULL, size INTEGER NOT NULL, etag TEXT NOT NULL,
+  modified_ms INTEGER NOT NULL, checksums TEXT NOT NULL, shared TEXT, slot INTEGER, PRIMARY KEY (upload, number)) WITHOUT ROWID;
+CREATE TABLE upload (
+  id TEXT PRIMARY KEY, bucket INTEGER NOT NULL, key TEXT NOT NULL, created_ms INTEGER NOT NULL,
+  attributes TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE unsynced (number INTEGER PRIMARY KEY, file TEXT NOT NULL, content BLOB NOT NULL);
+CREATE TABLE block_sums (file TEXT PRIMARY KEY, sums BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE content_elsewhere (
+  file TEXT PRIMARY KEY, size INTEGER NOT NULL, state INTEGER NOT NULL, upload TEXT, sha256 BLOB) WITHOUT ROWID;
+CREATE INDEX content_under_way ON content_elsewhere (state) WHERE state <> 2;
+CREATE TABLE version (
+  bucket INTEGER NOT NULL, key TEXT NOT NULL, place INTEGER NOT NULL, version TEXT NOT NULL, file TEXT,
+  size INTEGER NOT NULL, etag TEXT NOT NULL, modified_ms INTEGER NOT NULL, attributes TEXT NOT NULL,
+  noncurrent_ms INTEGER, PRIMARY KEY (bucket, key, place)) WITHOUT ROWID;
+CREATE UNIQUE INDEX null_version ON version (bucket, key) WHERE version = '';
+CREATE TABLE content_seals (file TEXT PRIMARY KEY, seals BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE bucket_encryption (bucket INTEGER PRIMARY KEY, rule TEXT NOT NULL);
+COMMIT;
