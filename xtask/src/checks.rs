@@ -12,10 +12,10 @@ use anyhow::{Context, Result};
 
 use crate::{
     environment::Environments,
-    instructions,
+    instructions, lints,
     outcome::{Outcome, Skip},
     rust_tests, tidy,
-    workspace::{Workspace, cargo, succeeds},
+    workspace::{Workspace, cargo, plain_cargo, succeeds},
 };
 
 /// The task: `cargo xtask checks [--report FILE]`, where FILE gets what [`Outcome::read`] reads.
@@ -80,19 +80,18 @@ pub(crate) fn run(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     let problems = tidy::problems(workspace)?;
     problems.iter().for_each(|problem| eprintln!("{problem}"));
     outcome.count("tidy", problems.is_empty());
-    let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    outcome.count("clippy", succeeds(cargo(workspace).args(clippy))?);
-    let with_nccl = ["clippy", "-p", "shoal-comm", "--features", "nccl", "--all-targets", "--", "-D", "warnings"];
-    outcome.count("clippy with NCCL", succeeds(cargo(workspace).args(with_nccl))?);
+    outcome.count("clippy", lints::find_nothing(workspace, &["--workspace", "--all-targets"])?);
+    let with_nccl = ["-p", "shoal-comm", "--features", "nccl", "--lib", "--test", "nccl"];
+    outcome.count("clippy with NCCL", lints::find_nothing(workspace, &with_nccl)?);
     rust_tests::nccl(workspace, outcome)?;
     let model = ["test", "--release", "-p", "shoal-comm", "--test", "loom"];
-    let mut model_checked = cargo(workspace);
+    let mut model_checked = plain_cargo(workspace);
     model_checked.args(model).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target.join("loom"));
     outcome.count("the flags of shared memory in a model (loom)", succeeds(&mut model_checked)?);
     instructions::check(workspace, outcome)?;
     arm64(workspace, outcome)?;
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
-    outcome.count("docs", succeeds(cargo(workspace).args(docs).env("RUSTDOCFLAGS", "-D warnings"))?);
+    outcome.count("docs", succeeds(plain_cargo(workspace).args(docs).env("RUSTDOCFLAGS", "-D warnings"))?);
     if let Err(error) = python(workspace, outcome) {
         eprintln!("{error:#}");
         outcome.fail("format of Python");
@@ -123,7 +122,7 @@ fn arm64(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
         outcome.skipped.push(Skip { name: name.to_owned(), reason });
         return Ok(());
     }
-    let mut check = cargo(workspace);
+    let mut check = plain_cargo(workspace);
     check.args(["clippy", "-p", "shoal-comm", "--target", target, "--", "-D", "warnings"]);
     outcome.count(name, succeeds(&mut check)?);
     Ok(())

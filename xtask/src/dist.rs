@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::workspace::{Workspace, cargo, shown, succeeds};
+use crate::workspace::{Workspace, plain_cargo, shown, succeeds};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -104,7 +104,7 @@ impl<'a> Dist<'a> {
     /// The program, and the wheel of the Python package without it, in a directory apart from other
     /// builds: the flags differ.
     fn build(&self, built: &Path) -> Result<()> {
-        let mut program = cargo(self.workspace);
+        let mut program = plain_cargo(self.workspace);
         program.args(["build", "--release", "--locked", "--package", "shoal-cli", "--target-dir"]).arg(built);
         self.flagged(&mut program)?;
         ensure!(succeeds(&mut program)?, "the program does not build");

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     outcome::{Outcome, Skip},
-    workspace::{Workspace, cargo, shown, succeeds},
+    workspace::{Workspace, plain_cargo, shown, succeeds},
 };
 
 /// What the counts are compared with, from the repository's root.
@@ -110,7 +110,7 @@ fn has_valgrind() -> bool {
 /// Builds the program as users get it, and counts.
 fn count(workspace: &Workspace) -> Result<Counts> {
     ensure!(
-        succeeds(cargo(workspace).args(["build", "--release", "-p", "shoal-comm", "--example", "instructions"]))?,
+        succeeds(plain_cargo(workspace).args(["build", "--release", "-p", "shoal-comm", "--example", "instructions"]))?,
         "it does not build"
     );
     let dumps = workspace.target.join("callgrind");

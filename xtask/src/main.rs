@@ -24,6 +24,7 @@ mod fuzz;
 mod gpu;
 mod instructions;
 mod kubernetes;
+mod lints;
 mod outcome;
 mod pytest;
 mod python_package;

@@ -1,4 +1,5 @@
-//! `cargo test` over the workspace, its output counted.
+//! The workspace's Rust tests: its test programs, two at a time, then the documentation's tests.
+//! What they print is counted.
 //!
 //! A Rust test that this machine cannot run prints `skipped: REASON` and returns; libtest calls it
 //! passed, we do not. Test programs without libtest print the same lines, a test each, but not its
@@ -7,25 +8,32 @@
 use std::{
     env,
     ffi::OsString,
-    io::{BufRead, BufReader},
-    path::Path,
-    process::Stdio,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use crate::{
     outcome::{Outcome, Skip},
-    workspace::{Workspace, cargo, shown},
+    workspace::{Workspace, cargo, messages, shown},
 };
 
-/// The whole workspace, the documentation's tests too.
-const WORKSPACE: &[&str] = &["--workspace", "--no-fail-fast", "--"];
+/// How many test programs run at a time: each runs as many tests as there are cores, and many of
+/// those wait.
+const SIDE_BY_SIDE: usize = 2;
 
-/// What is compiled with process groups' feature `nccl` alone.
-const NCCL: [&[&str]; 2] = [
-    &["-p", "shoal-comm", "--features", "nccl", "--test", "nccl", "--"],
-    &["-p", "shoal-comm", "--features", "nccl", "--lib", "--", "nccl"],
+/// What is compiled with process groups' feature `nccl` alone, and which tests of it.
+const NCCL: [(&[&str], Option<&str>); 2] = [
+    (&["-p", "shoal-comm", "--features", "nccl", "--test", "nccl"], None),
+    (&["-p", "shoal-comm", "--features", "nccl", "--lib"], Some("nccl")),
 ];
 
 /// More than so many that failed are not tried again: that is no bad luck.
@@ -34,65 +42,146 @@ const MOST_AGAIN: usize = 5;
 /// Runs every Rust test; what failed is tried once more, alone. Their `python3` is the one in
 /// `python_dir`, which has the real clients.
 pub(crate) fn run(workspace: &Workspace, python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
-    run_all(workspace, &[WORKSPACE], python_dir, outcome)
+    let mut suites = programs(workspace, &["--workspace"], None)?;
+    suites.push(Suite::of_documentation(workspace));
+    run_all(&suites, python_dir, outcome)
 }
 
 /// The same of the tests of groups over NCCL. Those that need no GPU run everywhere.
 pub(crate) fn nccl(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
-    run_all(workspace, &NCCL, None, outcome)
-}
-
-fn run_all(workspace: &Workspace, runs: &[&[&str]], python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
-    for arguments in runs {
-        let mut first = Outcome::default();
-        let succeeded = run_one(workspace, arguments, python_dir, &mut first)?;
-        let mut again = Outcome::default();
-        for name in &first.failed {
-            let passed = first.failed.len() <= MOST_AGAIN && passes_alone(workspace, arguments, python_dir, name)?;
-            again.count(name, passed);
-        }
-        if !succeeded && first.failed.is_empty() {
-            first.fail("cargo test");
-            again.fail("cargo test");
-        }
-        outcome.add(first, again);
+    for (what, filter) in NCCL {
+        run_all(&programs(workspace, what, filter)?, None, outcome)?;
     }
     Ok(())
 }
 
-fn passes_alone(workspace: &Workspace, arguments: &[&str], python_dir: Option<&Path>, name: &str) -> Result<bool> {
-    println!("once more, alone: {name}");
-    let mut alone = Outcome::default();
-    let succeeded = run_one(workspace, &[arguments, &["--exact", name]].concat(), python_dir, &mut alone)?;
-    Ok(succeeded && alone.passed > 0)
+/// What prints as libtest does: a test program, or cargo with the documentation's tests.
+#[derive(Debug)]
+struct Suite {
+    program: PathBuf,
+    /// Before the options that libtest reads.
+    arguments: Vec<String>,
+    /// The package's folder, where cargo starts its programs.
+    folder: PathBuf,
 }
 
-/// Whether all went well, besides what `outcome` says.
-fn run_one(
-    workspace: &Workspace,
-    arguments: &[&str],
-    python_dir: Option<&Path>,
-    outcome: &mut Outcome,
-) -> Result<bool> {
-    let mut command = cargo(workspace);
-    // Options of the test programs are the last.
-    command.arg("test").args(arguments).arg("--show-output").stdout(Stdio::piped());
-    if let Some(dir) = python_dir {
-        command.env("PATH", path_with(dir)?);
+impl Suite {
+    fn of_documentation(workspace: &Workspace) -> Self {
+        let program = cargo(workspace).get_program().into();
+        let arguments = ["test", "--doc", "--workspace", "--no-fail-fast", "--"].map(str::to_owned);
+        Self { program, arguments: arguments.into(), folder: workspace.root.clone() }
     }
-    eprintln!("$ {}", shown(&command));
-    let mut child = command.spawn().context("could not run cargo test")?;
-    let stdout = child.stdout.take().context("stdout is piped")?;
-    let mut reader = Reader::default();
-    for line in BufReader::new(stdout).split(b'\n') {
-        let line = line?;
-        let line = String::from_utf8_lossy(&line);
-        if reader.read(&line, outcome) {
-            println!("{line}");
+
+    fn command(&self, python_dir: Option<&Path>) -> Result<Command> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).arg("--show-output").current_dir(&self.folder);
+        command.env("CARGO_MANIFEST_DIR", &self.folder).stdin(Stdio::null());
+        if let Some(dir) = python_dir {
+            command.env("PATH", path_with(dir)?);
+        }
+        Ok(command)
+    }
+
+    fn run(&self, python_dir: Option<&Path>) -> Result<Ended> {
+        ended(self.command(python_dir)?)
+    }
+
+    fn passes_alone(&self, python_dir: Option<&Path>, name: &str) -> Result<bool> {
+        println!("once more, alone: {name}");
+        let mut command = self.command(python_dir)?;
+        command.args(["--exact", name]);
+        let alone = ended(command)?;
+        print!("{}", alone.shown);
+        Ok(alone.succeeded && alone.outcome.passed > 0)
+    }
+}
+
+/// The test programs of `cargo test WHAT`; of each, the tests that `filter` names.
+fn programs(workspace: &Workspace, what: &[&str], filter: Option<&str>) -> Result<Vec<Suite>> {
+    let mut build = cargo(workspace);
+    build.args(["test", "--no-run"]).args(what);
+    let (messages, succeeded) = messages(&mut build)?;
+    if !succeeded {
+        bail!("the tests do not build: {}", shown(&build));
+    }
+    let mut suites: Vec<_> = messages.iter().filter_map(|message| suite(message, filter)).collect();
+    suites.sort_by(|one, other| (&one.folder, &one.program).cmp(&(&other.folder, &other.program)));
+    Ok(suites)
+}
+
+/// The test program that a message of cargo's is about.
+fn suite(message: &Value, filter: Option<&str>) -> Option<Suite> {
+    if message["profile"]["test"] != true {
+        return None;
+    }
+    Some(Suite {
+        program: message["executable"].as_str()?.into(),
+        arguments: filter.map(str::to_owned).into_iter().collect(),
+        folder: Path::new(message["manifest_path"].as_str()?).parent()?.to_owned(),
+    })
+}
+
+fn run_all(suites: &[Suite], python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
+    let (next, ends) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..SIDE_BY_SIDE {
+            scope.spawn(|| {
+                while let Some(suite) = suites.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let end = suite.run(python_dir);
+                    let mut ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Ok(end) = &end {
+                        print!("{}", end.shown);
+                    }
+                    ends.push((suite, end));
+                }
+            });
+        }
+    });
+    let ends = ends.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let ends = ends.into_iter().map(|(suite, end)| Ok((suite, end?))).collect::<Result<Vec<_>>>()?;
+    let failed: usize = ends.iter().map(|(_, end)| end.outcome.failed.len()).sum();
+    for (suite, mut end) in ends {
+        let mut again = Outcome::default();
+        for name in &end.outcome.failed {
+            again.count(name, failed <= MOST_AGAIN && suite.passes_alone(python_dir, name)?);
+        }
+        if !end.succeeded && end.outcome.failed.is_empty() {
+            let name = suite.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            end.outcome.fail(&name);
+            again.fail(&name);
+        }
+        outcome.add(end.outcome, again);
+    }
+    Ok(())
+}
+
+/// What a suite has printed.
+struct Ended {
+    outcome: Outcome,
+    /// What a person wants to see of it.
+    shown: String,
+    /// Whether all went well, besides what `outcome` says.
+    succeeded: bool,
+}
+
+fn ended(mut command: Command) -> Result<Ended> {
+    let mut text = format!("$ {}\n", shown(&command));
+    // Both in one pipe, in their order.
+    let (mut reader, writer) = std::io::pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn().with_context(|| format!("could not run {}", shown(&command)))?;
+    drop(command);
+    let mut output = Vec::new();
+    reader.read_to_end(&mut output)?;
+    let (mut reader, mut outcome) = (Reader::default(), Outcome::default());
+    for line in String::from_utf8_lossy(&output).lines() {
+        if reader.read(line, &mut outcome) {
+            text.push_str(line);
+            text.push('\n');
         }
     }
-    reader.end(outcome);
-    Ok(child.wait()?.success())
+    reader.end(&mut outcome);
+    Ok(Ended { outcome, shown: text, succeeded: child.wait()?.success() })
 }
 
 fn path_with(dir: &Path) -> Result<OsString> {

@@ -2,11 +2,13 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command, Stdio},
 };
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+
+use crate::lints;
 
 /// The checkout that we are called in.
 pub(crate) struct Workspace {
@@ -38,6 +40,25 @@ pub(crate) fn cargo(workspace: &Workspace) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(&workspace.root);
     command
+}
+
+/// The same without clippy, whose findings cargo would else look for where it is told to with each
+/// build (see `lints`): for programs as users get them, and for what is only read.
+pub(crate) fn plain_cargo(workspace: &Workspace) -> Command {
+    let mut command = cargo(workspace);
+    command.env_remove(lints::WRAPPER);
+    command
+}
+
+/// Cargo's messages, as it writes them for programs, and whether it exited with 0. What it builds is
+/// shown meanwhile.
+pub(crate) fn messages(command: &mut Command) -> Result<(Vec<Value>, bool)> {
+    command.arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
+    eprintln!("$ {}", shown(command));
+    let output = command.spawn().and_then(Child::wait_with_output);
+    let output = output.with_context(|| format!("could not run {}", shown(command)))?;
+    let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{"));
+    Ok((lines.map(serde_json::from_slice).collect::<Result<_, _>>()?, output.status.success()))
 }
 
 /// Runs a command to its end, output passed through, and says whether it exited with 0.

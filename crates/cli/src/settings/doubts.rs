@@ -1,5 +1,7 @@
 //! What is allowed and surely not meant: told when a server starts.
 
+use std::net::SocketAddr;
+
 use shoal_algos::{Algorithm, Algorithms};
 use shoal_link::NetworkMode;
 use shoal_tuner::near;
@@ -48,6 +50,15 @@ impl Settings {
             ),
             _ => None,
         };
+        let is_each_machines_own = |listen: SocketAddr| listen.ip().is_unspecified() || listen.ip().is_loopback();
+        let of_agents = self.agents.as_ref().filter(|it| it.address.is_none() && is_each_machines_own(it.listen));
+        let of_agents = of_agents.map(|agents| {
+            format!(
+                "agents_listen is {} and agents_address is not set, so that agents on another machine look for this \
+                 server there: set agents_address to this machine's name as other machines know it",
+                agents.listen
+            )
+        });
         let families = Vec::from_iter(
             FAMILIES.map(str::to_owned).into_iter().chain(algorithms.iter().map(Algorithm::variable_prefix)),
         );
@@ -65,7 +76,7 @@ impl Settings {
         });
         let mut unknown = Vec::from_iter(unknown);
         unknown.sort();
-        of_the_network.into_iter().chain(unknown).collect()
+        of_the_network.into_iter().chain(of_agents).chain(unknown).collect()
     }
 }
 
@@ -77,6 +88,15 @@ mod tests {
         let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let settings = Settings::of(&Typed::gather(&flags, &|_| None, &|_| Ok(None)).unwrap()).unwrap();
         settings.doubts(variables.iter().map(|name| (*name).to_owned()), shoal_algos::BUILT_IN)
+    }
+
+    #[test]
+    fn agents_elsewhere_need_an_address_of_this_machine() {
+        let listen = |address| ("agents_listen", address);
+        assert!(doubts(&[listen("0.0.0.0:9778")], &[])[0].contains("set agents_address to this machine's name"));
+        assert_eq!(doubts(&[listen("127.0.0.1:0")], &[]).len(), 1);
+        assert_eq!(doubts(&[listen("0.0.0.0:9778"), ("agents_address", "login1")], &[]).len(), 0);
+        assert_eq!(doubts(&[listen("10.0.0.5:9778")], &[]).len(), 0);
     }
 
     #[test]
