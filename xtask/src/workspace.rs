@@ -42,16 +42,15 @@ pub(crate) fn cargo(workspace: &Workspace) -> Command {
     command
 }
 
-/// The same without clippy, whose findings cargo would else look for where it is told to with each
-/// build (see `lints`): for programs as users get them, and for what is only read.
+/// The same without clippy in its builds (see `lints`): for programs as users get them, and for what
+/// is only read.
 pub(crate) fn plain_cargo(workspace: &Workspace) -> Command {
     let mut command = cargo(workspace);
     command.env_remove(lints::WRAPPER);
     command
 }
 
-/// Cargo's messages, as it writes them for programs, and whether it exited with 0. What it builds is
-/// shown meanwhile.
+/// Cargo's messages for programs, and whether it exited with 0. What it builds is shown meanwhile.
 pub(crate) fn messages(command: &mut Command) -> Result<(Vec<Value>, bool)> {
     command.arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
     eprintln!("$ {}", shown(command));

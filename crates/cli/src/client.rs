@@ -7,7 +7,7 @@ mod objects;
 mod tls;
 
 use std::{
-    env, io,
+    env, io, thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -33,6 +33,9 @@ use crate::{
 
 /// Most entries in one answer of the API.
 const PAGE: usize = 100;
+
+/// Before a throttled request is sent again. Its signature is good for minutes.
+const THROTTLED_PAUSES_MS: [u64; 6] = [250, 500, 1000, 2000, 4000, 8000];
 
 /// A server as we speak with it.
 #[derive(Debug, Clone)]
@@ -318,8 +321,18 @@ impl Client {
         self.send(wire::s3(&self.endpoint, method, path, body, now_ms())?)
     }
 
-    /// Sends; answers but those of success are errors.
+    /// Sends, again and again while it is throttled; answers but those of success are errors.
     fn send(&self, request: Request<Vec<u8>>) -> Result<Response<ureq::Body>, ClientError> {
+        for pause in THROTTLED_PAUSES_MS.map(Duration::from_millis) {
+            match self.send_once(request.clone()) {
+                Err(ClientError::Refused(error)) if error.is_throttling() => thread::sleep(pause),
+                answer => return answer,
+            }
+        }
+        self.send_once(request)
+    }
+
+    fn send_once(&self, request: Request<Vec<u8>>) -> Result<Response<ureq::Body>, ClientError> {
         let mut response = self.agent.run(request).map_err(|source| self.unreachable(source))?;
         if response.status().is_success() {
             return Ok(response);
@@ -362,4 +375,35 @@ pub(crate) fn owner_keys(settings: &Settings) -> Result<AccessKeys> {
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead, BufReader, Read, Write},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_throttled_request_is_sent_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = Client::of_test(listener.local_addr().unwrap());
+        let server = thread::spawn(move || {
+            let answers = [("400 Bad Request", "{\"__type\": \"ThrottlingException\"}"), ("200 OK", "{\"A\": 1}")];
+            for (status, body) in answers {
+                let mut stream = BufReader::new(listener.accept().unwrap().0);
+                let head = stream.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty());
+                let length =
+                    head.filter_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+                let length: u64 = length.last().unwrap();
+                io::copy(&mut stream.by_ref().take(length), &mut io::sink()).unwrap();
+                let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+                stream.get_mut().write_all((head + body).as_bytes()).unwrap();
+            }
+        });
+        assert_eq!(client.sagemaker("ListTrainingJobs", &json!({})).unwrap(), json!({"A": 1}));
+        server.join().unwrap();
+    }
 }

@@ -102,6 +102,11 @@ pub(crate) fn run(command: &KeysCommand) -> Result<Exit> {
                 }
             }
             let key = Client::connect(&args.settings)?.sagemaker(ADD_KEY, &input)?;
+            args.read
+                .iter()
+                .chain(&args.write)
+                .filter_map(|place| open_prefix(place))
+                .for_each(|note| eprintln!("{note}"));
             show_key(&key, args.json)
         }
         KeysCommand::List(args) => {
@@ -125,6 +130,17 @@ pub(crate) fn run(command: &KeysCommand) -> Result<Exit> {
             Ok(Exit::Ok)
         }
     }
+}
+
+/// A note on a place that opens more than a folder.
+fn open_prefix(place: &str) -> Option<String> {
+    let (bucket, prefix) = place.strip_prefix("s3://")?.split_once('/')?;
+    (!prefix.is_empty() && !prefix.ends_with('/')).then(|| {
+        format!(
+            "note: {place} is a prefix of keys and opens s3://{bucket}/{prefix}-2/ as well; for that folder alone write \
+             {place}/"
+        )
+    })
 }
 
 /// A new key, as the file `keys` of a data directory has one.
@@ -162,6 +178,12 @@ fn row(key: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_without_a_slash_in_the_end_has_a_note() {
+        assert!(open_prefix("s3://b/ann").is_some_and(|note| note.ends_with("write s3://b/ann/")));
+        assert_eq!(["s3://b", "s3://b/", "s3://b/ann/"].map(open_prefix), [None, None, None]);
+    }
 
     #[test]
     fn a_list_shows_what_keys_open() {

@@ -113,6 +113,21 @@ pub enum Error {
         /// The bucket.
         location: String,
     },
+    /// The profile that was asked for has none.
+    #[error(
+        "{location} names the profile {profile}, which has no aws_access_key_id and aws_secret_access_key in \
+         ~/.aws/credentials or ~/.aws/config of the server's user{}: give it keys (aws configure --profile {profile}), or \
+         name another",
+        unread(.source_of_keys)
+    )]
+    NoProfile {
+        /// The bucket.
+        location: String,
+        /// Its name.
+        profile: String,
+        /// Where keys would come from that is not asked: `role_arn`.
+        source_of_keys: Option<&'static str>,
+    },
     /// It did not answer, or with an error.
     #[error("{location} does not answer: {message}")]
     Unreachable {
@@ -150,7 +165,7 @@ impl Bucket {
     pub fn open_for(address: &Address, retry_timeout: Duration) -> Result<Self, Error> {
         let unreachable =
             |error: object_store::Error| Error::Unreachable { location: address.to_string(), message: text(&error) };
-        let store = Arc::new(builder(address, retry_timeout).build().map_err(unreachable)?);
+        let store = Arc::new(builder(address, retry_timeout)?.build().map_err(unreachable)?);
         Self::of(address, store.clone(), store.clone(), Some(store))
     }
 
@@ -364,8 +379,20 @@ impl Drop for Bucket {
 /// Where instances of EC2 have keys, which is asked last.
 const METADATA: &str = "http://169.254.169.254/";
 
-pub(crate) fn builder(address: &Address, retry_timeout: Duration) -> AmazonS3Builder {
+/// ` (its role_arn is not followed)`
+fn unread(source_of_keys: &Option<&str>) -> String {
+    source_of_keys.map_or(String::new(), |source| format!(" (its {source} is not followed)"))
+}
+
+/// # Errors
+/// [`Error::NoProfile`].
+pub(crate) fn builder(address: &Address, retry_timeout: Duration) -> Result<AmazonS3Builder, Error> {
     let profile = credentials::of_files(address.profile.as_deref());
+    if let (Some(name), None, _) | (Some(name), _, None) = (&address.profile, &profile.access_key, &profile.secret_key)
+    {
+        let (location, profile, source_of_keys) = (address.to_string(), name.clone(), profile.source);
+        return Err(Error::NoProfile { location, profile, source_of_keys });
+    }
     let mut builder = AmazonS3Builder::from_env()
         .with_http_connector(Connector)
         .with_client_options(ClientOptions::new().with_allow_http(true))
@@ -390,13 +417,13 @@ pub(crate) fn builder(address: &Address, retry_timeout: Duration) -> AmazonS3Bui
         builder = builder.with_region(region);
     }
     // The endpoint of a shell that is pointed at Shoal is not where its objects go.
-    match &address.endpoint {
+    Ok(match &address.endpoint {
         Some(endpoint) => builder.with_endpoint(endpoint),
         None => {
             let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or("us-east-1".to_owned());
             builder.with_endpoint(format!("https://s3.{region}.amazonaws.com"))
         }
-    }
+    })
 }
 
 pub(crate) fn text(error: &dyn std::error::Error) -> String {

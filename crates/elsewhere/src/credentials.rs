@@ -12,7 +12,12 @@ pub(crate) struct Profile {
     pub(crate) secret_key: Option<String>,
     pub(crate) token: Option<String>,
     pub(crate) region: Option<String>,
+    /// Where keys would come from that are not in it, which is not done here.
+    pub(crate) source: Option<&'static str>,
 }
+
+/// Members of profiles that are not followed.
+const SOURCES: [&str; 4] = ["credential_process", "role_arn", "sso_session", "sso_start_url"];
 
 /// The profile of this name, or else that of `AWS_PROFILE`, or `default`.
 pub(crate) fn of_files(name: Option<&str>) -> Profile {
@@ -40,7 +45,10 @@ impl Profile {
                     "aws_secret_access_key" => &mut self.secret_key,
                     "aws_session_token" => &mut self.token,
                     "region" => &mut self.region,
-                    _ => continue,
+                    other => {
+                        self.source = self.source.or(SOURCES.into_iter().find(|source| *source == other));
+                        continue;
+                    }
                 };
                 *member = Some(value.trim().to_owned());
             }
@@ -65,7 +73,15 @@ mod tests {
             secret_key: Some("a=b".to_owned()),
             token: None,
             region: Some("eu-1".to_owned()),
+            source: None,
         };
         assert_eq!(profile, expected);
+    }
+
+    #[test]
+    fn what_is_not_followed_is_named() {
+        let mut profile = Profile::default();
+        profile.read("[p]\nrole_arn = arn:aws:iam::1:role/r\nsource_profile = q\n", &["p"]);
+        assert_eq!(profile, Profile { source: Some("role_arn"), ..Profile::default() });
     }
 }

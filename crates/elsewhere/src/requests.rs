@@ -98,7 +98,7 @@ struct Failed {
 
 impl Requests {
     pub(crate) fn new(address: &Address, retry_timeout: Duration) -> Result<Self, Error> {
-        let builder = builder(address, retry_timeout);
+        let builder = builder(address, retry_timeout)?;
         let value = |key| builder.get_config_value(&key);
         let region = value(AmazonS3ConfigKey::Region).unwrap_or("us-east-1".to_owned());
         let root = format!("{}/{}", value(AmazonS3ConfigKey::Endpoint).unwrap_or_default(), address.bucket);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use shoal_launch::{LaunchError, Launcher, Wants};
 use shoal_plane::Node;
-use shoal_store::{DataDir, Objects, ResourceKind, Rows, StoreError, check_tree};
+use shoal_store::{DataDir, ForeignFault, Objects, ResourceKind, Rows, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
     CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective, Output,
@@ -484,7 +484,13 @@ fn bucket(objects: &Objects, field: &str, uri: &S3Uri) -> Result<(), Error> {
                 uri.bucket
             )))
         }
-        Ok(Some(_)) => Ok(()),
+        Ok(Some(_)) => match objects.passthrough(&uri.bucket).map(|shown| shown.bucket.list("", None, None, 1)) {
+            // A store that is away may be back when the job has something to write.
+            Some(Err(StoreError::Foreign(error))) if error.fault != ForeignFault::Away => {
+                Err(Error::validation(format!("{field}: {error}")))
+            }
+            _ => Ok(()),
+        },
         Ok(None) => Err(Error::validation(format!(
             "{field}: the S3 bucket \"{}\" does not exist; create it first (aws s3 mb s3://{})",
             uri.bucket, uri.bucket

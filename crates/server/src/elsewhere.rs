@@ -135,7 +135,7 @@ fn refused(bucket: &Bucket, error: Error) -> StoreError {
              s3:DeleteObject and s3:AbortMultipartUpload there; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
              name a profile with ?profile=NAME"
         ),
-        Error::NoKeys { .. } => format!("objects: {error}"),
+        Error::NoKeys { .. } | Error::NoProfile { .. } => format!("objects: {error}"),
         error => return away(error),
     })
 }

@@ -6,6 +6,9 @@ use std::{env, process::ExitCode};
 
 use shoal_sim::{Coverage, check};
 
+/// So many strike every place that can be struck.
+const ENOUGH: u64 = 600;
+
 fn option(name: &str) -> Option<u64> {
     env::args().skip_while(|word| word != name).nth(1)?.parse().ok()
 }
@@ -28,5 +31,7 @@ fn main() -> ExitCode {
     }
     println!("{coverage}");
     println!("{seeds} seeds from {from}: {events} events, {failed} failed");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let holes = if seeds < ENOUGH { Vec::new() } else { coverage.holes() };
+    holes.iter().for_each(|hole| eprintln!("never struck: {hole}"));
+    if failed == 0 && holes.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -227,11 +227,19 @@ impl Objects {
         })
     }
 
-    /// Ends the upload and drops its parts.
+    /// Ends the upload and drops its parts. One whose object is being sent to a bucket elsewhere has
+    /// ended by itself if that succeeds.
     ///
     /// # Errors
     /// [`StoreError::NoSuchUpload`].
     pub fn abort_upload(&self, upload: &str) -> Result<(), StoreError> {
+        match self.passthrough(&self.upload(upload)?.bucket) {
+            Some(_) => self.sent_uploads.abort(upload, || self.drop_upload(upload)),
+            None => self.drop_upload(upload),
+        }
+    }
+
+    fn drop_upload(&self, upload: &str) -> Result<(), StoreError> {
         let removed = self.index.write(|tx| {
             upload_row(tx, upload)?;
             remove_upload(tx, upload)

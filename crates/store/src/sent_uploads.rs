@@ -143,6 +143,23 @@ impl SentUploads {
         sent
     }
 
+    /// Ends an upload by `remove` when no call sends its object; none begins meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchUpload`] if it was sent; those of `remove`.
+    pub(crate) fn abort(
+        &self,
+        upload: &str,
+        remove: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut removed = None;
+        let sent = self.once(upload, None, &PutCondition::Always, || {
+            removed = Some(remove());
+            Err(StoreError::NoSuchUpload(upload.to_owned()))
+        });
+        removed.unwrap_or_else(|| sent.map(|_| ()))
+    }
+
     /// What became of an upload with these parts, while that is known.
     pub(crate) fn known(&self, upload: &str, etag: Option<&str>) -> Option<ObjectMeta> {
         let sending = self.lock().get(upload).filter(|sending| sending.is_known()).cloned()?;
@@ -171,6 +188,41 @@ mod tests {
             attributes: Attributes::default(),
             version: Version::default(),
             passthrough: Some("team".into()),
+        }
+    }
+
+    #[test]
+    fn an_upload_is_aborted_before_it_is_sent_or_not_at_all() {
+        let uploads = SentUploads::default();
+        let failed = || ForeignError { fault: ForeignFault::Away, text: "why".to_owned() }.into();
+        for (result, is_aborted) in [(Ok("theirs-7"), false), (Err(failed()), true)] {
+            let (begun, finish) = (Barrier::new(2), Barrier::new(2));
+            let is_dropped = AtomicUsize::new(0);
+            let aborted = thread::scope(|scope| {
+                let send = scope.spawn(|| {
+                    uploads.once("u", Some("a1"), &PutCondition::Always, || {
+                        begun.wait();
+                        finish.wait();
+                        result.map(sent)
+                    })
+                });
+                begun.wait();
+                let abort = scope.spawn(|| {
+                    uploads.abort("u", || {
+                        is_dropped.store(1, Ordering::Relaxed);
+                        Ok(())
+                    })
+                });
+                while Arc::strong_count(&uploads.lock()["u"]) < 3 {
+                    thread::yield_now();
+                }
+                finish.wait();
+                drop(send.join().unwrap());
+                abort.join().unwrap()
+            });
+            assert_eq!(is_dropped.load(Ordering::Relaxed) == 1, is_aborted);
+            assert_eq!(aborted.is_ok(), is_aborted, "{aborted:?}");
+            uploads.lock().clear();
         }
     }
 

@@ -52,6 +52,13 @@ pub struct ServiceError {
     pub message: String,
 }
 
+impl ServiceError {
+    /// Whether the same request is answered when it is sent more slowly.
+    pub fn is_throttling(&self) -> bool {
+        self.status == 429 || ["ThrottlingException", "SlowDown"].contains(&&*self.code)
+    }
+}
+
 /// A signed awsJson request of an operation of the service, or of ours
 /// ([`crate::LIST_CHECKPOINTS`]). `now_ms` is the time in milliseconds since the epoch.
 ///

@@ -8,6 +8,8 @@ use std::{
 
 use anyhow::{Context, Result};
 
+use shoal_tuner::near;
+
 use super::declared::{Known, SETTINGS};
 use super::lists;
 use crate::exit::UsageError;
@@ -211,6 +213,19 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
         by_name.extend(named(&mut table, name, what, &path)?.map(|tables| (name, tables)));
     }
     lists::as_text(&mut table);
+    let is_of_settings = |name: &str| SETTINGS.iter().any(|setting| setting.name.starts_with(&format!("{name}_")));
+    let tables = table.iter().filter(|(_, value)| value.is_table()).map(|(name, _)| name);
+    if let Some(unknown) = tables.into_iter().find(|name| !is_of_settings(name)) {
+        let names = NAMED.map(|(name, _)| name);
+        let hint = near(unknown, names);
+        let there_are = names.map(|name| format!("[{name}.NAME]")).join(", ");
+        return Err(UsageError(format!(
+            "{}: there are no tables [{unknown}.NAME] or [{unknown}] here{hint}; there are [[node]], {there_are} and \
+             those of settings, such as [tls]",
+            path.display()
+        ))
+        .into());
+    }
     let settings = flat(table);
     let may_be_there = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "data_dir");
     if let Some(unknown) = settings.keys().find(|name| !may_be_there(name)) {
@@ -234,6 +249,13 @@ mod tests {
         let variable =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         Typed::gather(&flags, &variable, &|path| Ok((path == Path::new("/data/shoal.toml")).then(|| file.to_owned())))
+    }
+
+    #[test]
+    fn a_table_that_is_not_there_is_named() {
+        let error = gather(&[("data_dir", "/data")], &[], "[targets.lab]\nkind = \"slurm\"\n").unwrap_err().to_string();
+        assert!(error.contains("no tables [targets.NAME]") && error.contains("did you mean target?"), "{error}");
+        assert!(gather(&[("data_dir", "/data")], &[], "[tls]\ncert = \"a.pem\"\n").is_ok());
     }
 
     #[test]

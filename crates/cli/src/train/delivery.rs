@@ -70,7 +70,7 @@ pub(crate) fn deliver<T>(
 }
 
 fn is_denied(error: &Error) -> bool {
-    matches!(error.downcast_ref::<ClientError>(), Some(ClientError::Refused(refusal)) if refusal.status == 403)
+    matches!(error.downcast_ref::<ClientError>(), Some(ClientError::Refused(refusal)) if refusal.code == "AccessDenied")
 }
 
 /// A part of keys that is drawn at random.

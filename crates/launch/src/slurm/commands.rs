@@ -37,9 +37,12 @@ const NOT_PASSED: [&str; 2] = ["SBATCH_ARRAY_INX", "SBATCH_WAIT"];
 const GRACE: Duration = Duration::from_secs(20);
 
 /// What Slurm's commands say when the controller cannot be reached, takes nothing now, or refuses a
-/// credential (which another token or a clock that is right again replaces). The same command may
-/// succeed later.
-const PASSING: [&str; 15] = [
+/// credential (which another token or a clock that is right again replaces), or what they say while
+/// their configuration cannot be read. The same command may succeed later.
+const PASSING: [&str; 18] = [
+    "configuration source",
+    "configuration file",
+    "fetch_config",
     "protocol authentication error",
     "invalid authentication credential",
     "authentication credential expired",
@@ -171,6 +174,11 @@ impl Commands {
             target: self.target.clone(),
             what: format!("{}{what}", words[0]),
         };
+        // Slurm's commands themselves wait a minute for it.
+        if let Some(conf) = self.conf.as_ref().filter(|conf| !conf.exists()) {
+            let what = format!("{} does not exist: correct conf of [target.{}]", conf.display(), self.target);
+            return Err(LaunchError::Unavailable { target: self.target.clone(), what });
+        }
         match exchange(command, input.unwrap_or_default(), limit) {
             Ok(Some(Printed { is_success: true, out, .. })) => Ok(out),
             Ok(Some(Printed { err, .. })) => Err(refusal(&self.target, words[0], &err)),
@@ -328,7 +336,7 @@ mod tests {
 
     #[test]
     fn another_users_command_follows_the_settings_words() {
-        let commands = as_others("echo \"$(pwd):$0:$*:${HOME:-none}:${CARGO_PKG_NAME:-none}\"");
+        let commands = as_others("echo \"$(pwd):$0:$*:${HOME:-none}:${CARGO_MANIFEST_DIR:-none}\"");
         let run = |user| commands.run_as(user, &["/bin/echo", "a"], &["b".to_owned()], None, TIMEOUT);
         assert_eq!(run(Some("anna")).expect("it prints"), "/:anna:/bin/echo a b:none:none\n");
         assert_eq!(run(None).expect("it prints"), "a b\n");
@@ -348,6 +356,13 @@ mod tests {
     }
 
     #[test]
+    fn a_configuration_that_is_not_there_is_named() {
+        let commands = Commands::new("gpu", Some(PathBuf::from("/none/slurm.conf")), Vec::new());
+        let error = commands.run(&["true"], &[], None, TIMEOUT).expect_err("it is not there").to_string();
+        assert!(error.ends_with("/none/slurm.conf does not exist: correct conf of [target.gpu]"), "{error}");
+    }
+
+    #[test]
     fn users_have_numbers() {
         assert_eq!((gpu().uid_of(Some("root")), gpu().uid_of(Some("no-such-user"))), (Some(0), None));
         assert_eq!(gpu().uid_of(None), Some(geteuid().as_raw()));
@@ -358,21 +373,24 @@ mod tests {
         for name in ["SLURM_CONF", "SBATCH_PARTITION", "LC_ALL", "LD_LIBRARY_PATH", "HOME"] {
             assert!(is_passed(name), "{name}");
         }
-        for name in ["AWS_SECRET_ACCESS_KEY", "SBATCH_WAIT", "SBATCH_ARRAY_INX", "LD_PRELOAD", "CARGO_PKG_NAME"] {
+        for name in ["AWS_SECRET_ACCESS_KEY", "SBATCH_WAIT", "SBATCH_ARRAY_INX", "LD_PRELOAD", "CARGO_MANIFEST_DIR"] {
             assert!(!is_passed(name), "{name}");
         }
         // Cargo sets it for tests.
-        let script = "echo ${CARGO_PKG_NAME:-none}";
+        let script = "echo ${CARGO_MANIFEST_DIR:-none}";
         assert_eq!(shell(script, None).expect("it prints").trim(), "none");
         let whole = gpu().run_as_owner(&["/bin/sh", "-c", script], TIMEOUT).expect("it prints");
-        assert_eq!(whole.trim(), "shoal-launch");
+        assert_eq!(whole.trim(), env!("CARGO_MANIFEST_DIR"));
     }
 
     #[test]
-    fn a_credential_that_is_refused_passes() {
+    fn a_credential_and_a_configuration_pass() {
         for words in [
             "slurm_load_jobs error: Protocol authentication error",
             "sbatch: error: Batch job submission failed: Invalid authentication credential",
+            "sinfo: fatal: Could not establish a configuration source",
+            "sinfo: error: s_p_parse_file: unable to status file /etc/slurm/slurm.conf: No such file or directory; sinfo: \
+             fatal: Unable to process configuration file",
         ] {
             let error = refusal("gpu", "squeue", words);
             assert!(matches!(error, LaunchError::Unavailable { .. }), "{words}");

@@ -162,6 +162,10 @@ pub(super) fn why(reason: &str) -> String {
         "ReqNodeNotAvail" | "ReqNodeNotAvail, May be reserved for other job" => "nodes that it needs are not available",
         "PartitionDown" | "PartitionInactive" => "the partition is down",
         "PartitionNodeLimit" => "the partition has or allows fewer nodes",
+        "PartitionConfig" | "BadConstraints" => {
+            "no node of the partition is large enough for it or has the features that it asks for, so that it waits for \
+             ever: choose another instance type, or correct the target's partition or its types in shoal.toml"
+        }
         "PartitionTimeLimit" => "the partition allows a shorter time",
         "JobHeldUser" | "JobHeldAdmin" => "it is held; `scontrol release` lets it go on",
         "BeginTime" => "its earliest start has not come",
@@ -271,7 +275,8 @@ mod tests {
     fn reasons_are_explained_where_that_helps() {
         assert_eq!(why("Priority"), "Priority (jobs of a higher priority are before it)");
         assert_eq!(why("QOSMaxGRESPerUser"), "QOSMaxGRESPerUser (a limit of the account or the QOS is reached)");
-        assert_eq!(why("BadConstraints"), "BadConstraints");
+        assert!(why("BadConstraints").contains("choose another instance type"));
+        assert_eq!(why("Cleaning"), "Cleaning");
         assert_eq!(why("None"), "it was just submitted");
     }
 }

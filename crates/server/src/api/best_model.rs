@@ -20,6 +20,9 @@ pub(crate) fn warning(rows: &dyn Rows, objects: &Objects, view: &TuningView) -> 
     let output = stored_description(&row.spec)?.output;
     let has_model = match is_stored(objects, &output, &best.job) {
         Err(StoreError::NoSuchBucket(_)) => false,
+        Err(StoreError::Foreign(error)) => {
+            return Ok(Some(format!("Whether the best training job, {}, has a model is not known: {error}", best.job)));
+        }
         stored => stored.map_err(|error| internal(&error))?,
     };
     Ok((!has_model).then(|| {
