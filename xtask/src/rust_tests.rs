@@ -26,8 +26,7 @@ use crate::{
     workspace::{Workspace, cargo, messages, shown},
 };
 
-/// How many test programs run at a time: each runs as many tests as there are cores, and many of
-/// those wait.
+/// Test programs at a time: each runs a test for each core, and many of those wait.
 const SIDE_BY_SIDE: usize = 2;
 
 /// What is compiled with process groups' feature `nccl` alone, and which tests of it.
@@ -36,7 +35,7 @@ const NCCL: [(&[&str], Option<&str>); 2] = [
     (&["-p", "shoal-comm", "--features", "nccl", "--lib"], Some("nccl")),
 ];
 
-/// More than so many that failed are not tried again: that is no bad luck.
+/// If more fail, none is tried again: that is no bad luck.
 const MOST_AGAIN: usize = 5;
 
 /// Runs every Rust test; what failed is tried once more, alone. Their `python3` is the one in

@@ -42,8 +42,8 @@ pub(crate) fn cargo(workspace: &Workspace) -> Command {
     command
 }
 
-/// The same without clippy in its builds (see `lints`): for programs as users get them, and for what
-/// is only read.
+/// The same without clippy in its builds (see `lints`): for programs as users get them, and for
+/// what is only read.
 pub(crate) fn plain_cargo(workspace: &Workspace) -> Command {
     let mut command = cargo(workspace);
     command.env_remove(lints::WRAPPER);

@@ -3,22 +3,23 @@
 
 pub(crate) mod debugger;
 mod inputs;
+mod places;
 
 use std::sync::Arc;
 
 use shoal_launch::{LaunchError, Launcher, Wants};
 use shoal_plane::Node;
-use shoal_store::{DataDir, ForeignFault, Objects, ResourceKind, Rows, StoreError, check_tree};
+use shoal_store::{DataDir, Objects, ResourceKind, Rows};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
-    CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective, Output,
-    Resources, S3Uri, TARGET_TAG, TuningDefinition, check_warm_start,
+    CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective, Resources,
+    S3Uri, TARGET_TAG, TuningDefinition, check_warm_start,
 };
 
 use crate::{
     Builtin, BuiltinObjective, ComputeTargets, Image, ImageError, Images, NetworkOptions,
     budgets::Budgets,
-    channels::{self, ChannelError, MayRead},
+    channels::MayRead,
     file_systems::FileSystems,
     internal::internal,
     options::{image_of, known_image_of},
@@ -97,21 +98,21 @@ impl Admission {
                  on the compute target {target}: remove the tag, or choose the target local by the tag '{TARGET_TAG}'."
             )));
         }
-        source(&self.objects, request)?;
+        places::source(&self.objects, request)?;
         if let Some(config) = &request.checkpoint {
-            checkpoints(&self.objects, &config.uri)?;
+            places::checkpoints(&self.objects, &config.uri)?;
         }
         if let Some(uri) = request.script.as_ref().and_then(|script| script.output.as_ref()) {
-            bucket(&self.objects, "hyperParameters.sagemaker_s3_output", uri)?;
+            places::bucket(&self.objects, "hyperParameters.sagemaker_s3_output", uri)?;
         }
         if let Some(uri) = request.profiler.as_ref().and_then(|profiler| profiler.active_output()) {
-            bucket(&self.objects, "profilerConfig.s3OutputPath", uri)?;
+            places::bucket(&self.objects, "profilerConfig.s3OutputPath", uri)?;
         }
         let (objects, file_systems, region) = (&*self.objects, &*self.file_systems, &*self.region);
         let inputs = Inputs { objects, file_systems, region, may_read, is_remote };
         inputs.check(request, &image)?;
         debugger::check(&self.objects, &request.debugger)?;
-        output(&self.objects, &request.output)
+        places::output(&self.objects, &request.output)
     }
 
     /// Refuses what the target's scheduler would refuse whenever it is asked.
@@ -434,69 +435,6 @@ fn known_hyperparameters<'a>(
         "Invalid value at '{field}': {name} has no such hyperparameter. Extraneous hyperparameter found: \
          {unknown}{hint}"
     )))
-}
-
-/// The script that the request brings is there.
-fn source(objects: &Objects, request: &CreateTrainingJob) -> Result<(), Error> {
-    let Some(uri) = request.script.as_ref().and_then(|script| script.source.as_ref()) else { return Ok(()) };
-    match objects.get(&uri.bucket, &uri.prefix) {
-        Ok(Some(meta)) => check_tree(&[("source", &meta)])
-            .map_err(|error| Error::validation(format!("hyperParameters.sagemaker_submit_directory: {uri}: {error}"))),
-        Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(Error::validation(format!(
-            "hyperParameters.sagemaker_submit_directory: there is no object {uri}; upload the script's archive \
-             (sourcedir.tar.gz) first, as the \
-             SDKs do"
-        ))),
-        Err(error) => Err(internal(&error)),
-    }
-}
-
-fn checkpoints(objects: &Objects, uri: &S3Uri) -> Result<(), Error> {
-    bucket(objects, "checkpointConfig.s3Uri", uri)?;
-    let found = channels::checkpoints_of(objects, uri, &|| false).map_err(|error| match error {
-        ChannelError::Store(error) => internal(&error),
-        error => Error::validation(format!("checkpointConfig.s3Uri: {error}")),
-    })?;
-    let entries: Vec<_> = found.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
-    check_tree(&entries).map_err(|error| Error::validation(format!("checkpointConfig.s3Uri: below {uri} {error}")))
-}
-
-fn output(objects: &Objects, output: &Output) -> Result<(), Error> {
-    if let Some(id) = &output.kms_key_id {
-        let known = objects.keys().find(id);
-        known.map_err(|error| Error::validation(format!("Invalid value at 'outputDataConfig.kmsKeyId': {error}.")))?;
-        if objects.passthrough(&output.s3_output_path.bucket).is_some() {
-            return Err(Error::validation(format!(
-                "Invalid value at 'outputDataConfig.kmsKeyId': the S3 bucket \"{}\" shows one of another store, whose \
-                 objects are under no key of this server; leave it out.",
-                output.s3_output_path.bucket
-            )));
-        }
-    }
-    bucket(objects, "outputDataConfig.s3OutputPath", &output.s3_output_path)
-}
-
-fn bucket(objects: &Objects, field: &str, uri: &S3Uri) -> Result<(), Error> {
-    match objects.bucket(&uri.bucket) {
-        Ok(Some(_)) if objects.passthrough(&uri.bucket).is_some_and(|shown| shown.is_read_only) => {
-            Err(Error::validation(format!(
-                "{field}: the S3 bucket \"{}\" is read-only on this server; choose another",
-                uri.bucket
-            )))
-        }
-        Ok(Some(_)) => match objects.passthrough(&uri.bucket).map(|shown| shown.bucket.list("", None, None, 1)) {
-            // A store that is away may be back when the job has something to write.
-            Some(Err(StoreError::Foreign(error))) if error.fault != ForeignFault::Away => {
-                Err(Error::validation(format!("{field}: {error}")))
-            }
-            _ => Ok(()),
-        },
-        Ok(None) => Err(Error::validation(format!(
-            "{field}: the S3 bucket \"{}\" does not exist; create it first (aws s3 mb s3://{})",
-            uri.bucket, uri.bucket
-        ))),
-        Err(error) => Err(internal(&error)),
-    }
 }
 
 #[cfg(test)]

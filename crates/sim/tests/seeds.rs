@@ -4,10 +4,10 @@ use shoal_sim::{Bug, Coverage, check, found};
 
 /// More with `cargo xtask sim --seeds N`.
 const SEEDS: u64 = 120;
-/// Places of the program that so few histories may never strike; 600 of them strike every one, which
-/// `cargo xtask soak` asks for.
+/// Places of the program that these may never strike; 600 histories strike every one, which `cargo
+/// xtask soak` asks for.
 const MOST_HOLES: usize = 40;
-/// Within so many seeds each planted error is found.
+/// Each planted error is found within these.
 const SEEDS_OF_ERRORS: u64 = 200;
 
 #[test]

@@ -227,8 +227,8 @@ impl Objects {
         })
     }
 
-    /// Ends the upload and drops its parts. One whose object is being sent to a bucket elsewhere has
-    /// ended by itself if that succeeds.
+    /// Ends the upload and drops its parts. One whose object is being sent to a bucket elsewhere
+    /// ends by itself if that succeeds.
     ///
     /// # Errors
     /// [`StoreError::NoSuchUpload`].

@@ -9,7 +9,7 @@ use shoal_wire::{
     DebugHook, Debugger, Error, RuleAction, RuleConfiguration, S3Uri, is_hook_parameter, nearest_hook_parameter,
 };
 
-use super::bucket;
+use super::places::bucket;
 use crate::internal::internal;
 
 /// The member with the rules over tensors.
