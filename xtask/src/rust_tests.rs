@@ -42,7 +42,7 @@ const MOST_AGAIN: usize = 5;
 /// `python_dir`, which has the real clients.
 pub(crate) fn run(workspace: &Workspace, python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
     let mut suites = programs(workspace, &["--workspace"], None)?;
-    suites.push(Suite::of_documentation(workspace));
+    suites.push(Suite::of_documentation());
     run_all(&suites, python_dir, outcome)
 }
 
@@ -60,21 +60,24 @@ struct Suite {
     program: PathBuf,
     /// Before the options that libtest reads.
     arguments: Vec<String>,
-    /// The package's folder, where cargo starts its programs.
-    folder: PathBuf,
+    /// The package's folder, where cargo starts its programs; none: cargo itself, which compiles
+    /// again what depends on the variables of a package.
+    package: Option<PathBuf>,
 }
 
 impl Suite {
-    fn of_documentation(workspace: &Workspace) -> Self {
-        let program = cargo(workspace).get_program().into();
+    fn of_documentation() -> Self {
+        let program = env!("CARGO").into();
         let arguments = ["test", "--doc", "--workspace", "--no-fail-fast", "--"].map(str::to_owned);
-        Self { program, arguments: arguments.into(), folder: workspace.root.clone() }
+        Self { program, arguments: arguments.into(), package: None }
     }
 
     fn command(&self, python_dir: Option<&Path>) -> Result<Command> {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).arg("--show-output").current_dir(&self.folder);
-        command.env("CARGO_MANIFEST_DIR", &self.folder).stdin(Stdio::null());
+        command.args(&self.arguments).arg("--show-output").stdin(Stdio::null());
+        if let Some(package) = &self.package {
+            command.current_dir(package).env("CARGO_MANIFEST_DIR", package);
+        }
         if let Some(dir) = python_dir {
             command.env("PATH", path_with(dir)?);
         }
@@ -104,7 +107,7 @@ fn programs(workspace: &Workspace, what: &[&str], filter: Option<&str>) -> Resul
         bail!("the tests do not build: {}", shown(&build));
     }
     let mut suites: Vec<_> = messages.iter().filter_map(|message| suite(message, filter)).collect();
-    suites.sort_by(|one, other| (&one.folder, &one.program).cmp(&(&other.folder, &other.program)));
+    suites.sort_by(|one, other| (&one.package, &one.program).cmp(&(&other.package, &other.program)));
     Ok(suites)
 }
 
@@ -116,7 +119,7 @@ fn suite(message: &Value, filter: Option<&str>) -> Option<Suite> {
     Some(Suite {
         program: message["executable"].as_str()?.into(),
         arguments: filter.map(str::to_owned).into_iter().collect(),
-        folder: Path::new(message["manifest_path"].as_str()?).parent()?.to_owned(),
+        package: Path::new(message["manifest_path"].as_str()?).parent().map(Path::to_owned),
     })
 }
 
