@@ -13,8 +13,9 @@ pub(crate) fn pytest(workspace: &Workspace, python: &Path, folder: &str) -> Comm
     let mut pytest = Command::new(python);
     pytest.current_dir(workspace.root.join(folder));
     pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(format!("--timeout={TEST_TIMEOUT_S}"));
-    // What is imported is compiled once, and not into the checkout.
-    pytest.env("PYTHONPYCACHEPREFIX", workspace.target.join("pycache"));
+    // What is imported is compiled once, and not into the checkout. A machine that has nothing
+    // written would compile it for each process.
+    pytest.env("PYTHONPYCACHEPREFIX", workspace.target.join("pycache")).env_remove("PYTHONDONTWRITEBYTECODE");
     if frameworks::all_are_wanted() || soak::is_asked_for() {
         pytest.env("SHOAL_TEST_ALL", "1");
     }
