@@ -255,7 +255,7 @@ def test_a_store_that_is_away_or_wrong(new_house):
         code, status, message = refused(s3.list_objects_v2, Bucket="nowhere")
         assert (code, status) == ("NoSuchBucket", 404) and "correct [bucket.nowhere] in shoal.toml" in message
         with pytest.raises(ClientError, match="s3OutputPath.*correct .bucket.nowhere. in shoal.toml"):
-            jobs.command("true", OutputDataConfig={"S3OutputPath": "s3://nowhere/out"})
+            Jobs(house).command("true", OutputDataConfig={"S3OutputPath": "s3://nowhere/out"})
         checks = json.loads(house.shoal("doctor", "--json", check=False).stdout)
         states = {check["check"]: check["state"] for check in checks}
         assert (states["bucket team-data"], states["bucket nowhere"]) == ("ok", "missing")
