@@ -105,7 +105,7 @@ pub(crate) fn run(command: &KeysCommand) -> Result<Exit> {
             args.read
                 .iter()
                 .chain(&args.write)
-                .filter_map(|place| open_prefix(place))
+                .filter_map(|place| note_on_prefix(place))
                 .for_each(|note| eprintln!("{note}"));
             show_key(&key, args.json)
         }
@@ -133,7 +133,7 @@ pub(crate) fn run(command: &KeysCommand) -> Result<Exit> {
 }
 
 /// A note on a place that opens more than a folder.
-fn open_prefix(place: &str) -> Option<String> {
+fn note_on_prefix(place: &str) -> Option<String> {
     let (bucket, prefix) = place.strip_prefix("s3://")?.split_once('/')?;
     (!prefix.is_empty() && !prefix.ends_with('/')).then(|| {
         format!(
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn a_place_without_a_slash_in_the_end_has_a_note() {
-        assert!(open_prefix("s3://b/ann").is_some_and(|note| note.ends_with("write s3://b/ann/")));
-        assert_eq!(["s3://b", "s3://b/", "s3://b/ann/"].map(open_prefix), [None, None, None]);
+        assert!(note_on_prefix("s3://b/ann").is_some_and(|note| note.ends_with("write s3://b/ann/")));
+        assert_eq!(["s3://b", "s3://b/", "s3://b/ann/"].map(note_on_prefix), [None, None, None]);
     }
 
     #[test]

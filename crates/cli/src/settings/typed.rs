@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-
 use shoal_tuner::near;
 
 use super::declared::{Known, SETTINGS};
@@ -214,8 +213,7 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
     }
     lists::as_text(&mut table);
     let is_of_settings = |name: &str| SETTINGS.iter().any(|setting| setting.name.starts_with(&format!("{name}_")));
-    let tables = table.iter().filter(|(_, value)| value.is_table()).map(|(name, _)| name);
-    if let Some(unknown) = tables.into_iter().find(|name| !is_of_settings(name)) {
+    if let Some((unknown, _)) = table.iter().find(|(name, value)| value.is_table() && !is_of_settings(name)) {
         let names = NAMED.map(|(name, _)| name);
         let hint = near(unknown, names);
         let there_are = names.map(|name| format!("[{name}.NAME]")).join(", ");
