@@ -125,6 +125,7 @@ make_house = pytest.fixture(_houses, scope="module")
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "alone: needs the machine for itself; other files run several at a time")
+    config.addinivalue_line("markers", "targets: runs on Slurm and on Kubernetes, too")
 
 
 _figures = []

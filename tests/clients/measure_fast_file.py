@@ -1,6 +1,7 @@
 """A channel in FastFile mode on a node that shares no files with the server: milliseconds from the
 program's start to the first byte, and the rate of a reader in order beside that of the stored file
-itself, both from the disk. Root drops the machine's page cache before each.
+itself and of a GET of the object by curl, which writes nothing. Root drops the machine's page cache
+before each.
 
     SHOAL_BIN=target/release/shoal python measure_fast_file.py [MEGABYTES]
 """
@@ -13,7 +14,7 @@ import tempfile
 import time
 
 import slurm_cluster
-from house import House
+from house import BUCKET, House
 from jobs import Jobs
 from measure_slurm_inputs import put
 
@@ -48,6 +49,15 @@ def source_rate(house, size):
     return size / (time.monotonic() - begin)
 
 
+def get_rate(jobs, key, size):
+    """Bytes a second of one GET, unencrypted."""
+    url = jobs.s3.generate_presigned_url("get_object", Params={"Bucket": BUCKET, "Key": key})
+    drop_caches()
+    begin = time.monotonic()
+    subprocess.run(["curl", "--silent", "--fail", "--output", "/dev/null", url], check=True)
+    return size / (time.monotonic() - begin)
+
+
 def main():
     megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 10240
     if problem := slurm_cluster.missing():
@@ -61,6 +71,8 @@ def main():
             size = put(jobs, "fast/data/data.bin", megabytes)
             source = source_rate(house, size)
             print(f"the stored file: {source / 1e6:.0f} MB/s", flush=True)
+            get = get_rate(jobs, "fast/data/data.bin", size)
+            print(f"a GET by curl: {get / 1e6:.0f} MB/s", flush=True)
             drop_caches()
             begin = time.monotonic()
             channels = [
@@ -70,12 +82,14 @@ def main():
             name = jobs.command("python3 /opt/ml/input/data/code/read.py", InputDataConfig=channels)
             jobs.saying(name, "first byte")
             print(f"from the job's creation to the first byte: {time.monotonic() - begin:.1f} s", flush=True)
-            jobs.wait(name, 1800)
+            # Both cores are the job's.
+            while jobs.describe(name)["TrainingJobStatus"] == "InProgress":
+                time.sleep(1)
             lines = "\n".join(jobs.lines(name))
             print(re.search("first byte.*", lines)[0])
             read, seconds = re.search(r"read (\d+) bytes in ([\d.]+)", lines).groups()
             rate = int(read) / float(seconds)
-            print(f"a reader in order: {rate / 1e6:.0f} MB/s, {100 * rate / source:.0f} % of the stored file's")
+            print(f"a reader in order: {rate / 1e6:.0f} MB/s, {100 * rate / source:.0f} % of the stored file's, {100 * rate / get:.0f} % of the GET's")
         finally:
             house.close()
             cluster.down()

@@ -99,7 +99,10 @@ def main():
                     start = "its" if name == "Slurm" else "Slurm's"
                     times[f"{name}, from {start} start"].append(begin + took - started(cluster))
             show(times)
-            print(f"100 trials, one at a time: {do_nothing(jobs, 100):.1f} s")
+            begin = time.time()
+            took = do_nothing(jobs, 100)
+            of_slurm = started(cluster) - begin
+            print(f"100 trials, one at a time: {took:.1f} s, {took - of_slurm:.1f} s from Slurm's start of the allocation")
             count = cluster.call("squeue", "-h", "--states=all", "-o", "%j").split()
             print(f"allocations of the 100 trials: {len(count) - 2 * turns}")
         finally:

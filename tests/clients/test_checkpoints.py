@@ -60,6 +60,7 @@ def check_receipts(jobs, name, prefix):
     return set(of)
 
 
+@pytest.mark.targets
 def test_files_are_saved_while_the_program_runs_and_at_its_end(jobs):
     script = """
 cat /opt/ml/input/config/checkpointconfig.json; echo
@@ -185,6 +186,7 @@ def test_a_file_is_never_saved_by_halves(jobs):
     )
 
 
+@pytest.mark.targets
 def test_every_host_is_restored_and_the_last_writer_wins(jobs):
     for key, content in [("hosts/old", "old"), ("hosts/sub/old", "sub"), ("hosts-not/x", "other")]:
         jobs.put(key, content)

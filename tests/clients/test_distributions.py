@@ -57,11 +57,12 @@ def by_sdk_v2(house, directory, estimator, each, script, *channel):
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def test_torchrun_on_four_instances(jobs, digits):
-    name = trained(jobs, digits, "sagemaker_torch_distributed_enabled", 4, "gloo")
+@pytest.mark.parametrize("instances", [pytest.param(2, marks=pytest.mark.targets), 4])
+def test_torchrun_on_several_instances(jobs, digits, instances):
+    name = trained(jobs, digits, "sagemaker_torch_distributed_enabled", instances, "gloo")
     said = next(line for line in jobs.logs(name)["algo-2"] if "Invoking script" in line)
     assert (
-        "torchrun --nnodes 4 --nproc_per_node 1 --master_addr algo-1 --master_port 7777 --node_rank 1 train.py --backend gloo"
+        f"torchrun --nnodes {instances} --nproc_per_node 1 --master_addr algo-1 --master_port 7777 --node_rank 1 train.py --backend gloo"
         in said
     )
 

@@ -3,6 +3,7 @@
 import pytest
 
 
+@pytest.mark.targets
 @pytest.mark.parametrize(
     "script, expected",
     [
@@ -55,6 +56,7 @@ def test_a_failure_file_that_is_none(jobs):
         assert "the real thing" in reason and "root:" not in reason, reason
 
 
+@pytest.mark.targets
 @pytest.mark.usefixtures("limited")
 def test_running_out_of_memory_is_told(jobs):
     reason = jobs.failed(
@@ -73,6 +75,7 @@ def test_the_host_that_ran_out_of_memory_is_named(jobs):
     assert "algo-2" in reason and "out of memory" in reason, reason
 
 
+@pytest.mark.targets
 def test_one_host_ends_the_others(jobs):
     script = """
     if [ "$(hostname)" = algo-2 ]; then sleep 0.3; echo 'disk on fire' > /opt/ml/output/failure; exit 4; fi

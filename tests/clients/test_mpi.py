@@ -95,6 +95,7 @@ def all_reduce(cluster, instances, per_host, image="mpi", requirements=None, **e
     check_all_reduce(cluster.jobs, name, instances, per_host, **expected)
 
 
+@pytest.mark.targets
 def test_sdk_v2_starts_ranks_on_two_instances(cluster, tmp_path):
     (tmp_path / "train.py").write_text(ALL_REDUCE)
     run = cluster.house.shoal("exec", "--", sys.executable, str(PROGRAM), "mpi", str(tmp_path), check=False)

@@ -82,6 +82,7 @@ with open(os.path.join(arguments.model_dir, f"{host}.json"), "w") as file:
 HELPER = "def loss(epoch):\n    return 1 / (epoch + 1)\n"
 
 
+@pytest.mark.targets
 def test_a_script_runs_on_each_instance_with_its_arguments_and_variables(jobs):
     jobs.put("script-mode/rows.csv", "1\n2\n3\n")
     name = create(

@@ -5,6 +5,7 @@ if nothing had happened.
 import itertools
 import signal
 
+import pytest
 import tuning_jobs
 from house import BUCKET, eventually, free_port
 from jobs import GROUP, Jobs
@@ -103,6 +104,7 @@ def weights(jobs, name):
     return jobs.artifact(name)["weights.json"]
 
 
+@pytest.mark.targets
 def test_interrupted_three_times_it_ends_as_the_undisturbed_one(jobs):
     whole = sgd(jobs, "whole", "")
     name = sgd(jobs, "interrupted", "100 201 302")

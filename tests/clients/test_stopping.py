@@ -1,7 +1,10 @@
 """Stops: SIGTERM, a grace, SIGKILL; by the user and by time."""
 
 import data
+import pytest
 from jobs import Jobs
+
+pytestmark = pytest.mark.targets
 
 TRAPS = """
 trap 'echo stopping; echo half > /opt/ml/model/half.txt; exit 0' TERM

@@ -122,13 +122,14 @@ def test_images_of_all_times_are_this_one(jobs, image):
     assert "train:rmse" in jobs.metrics(name)
 
 
-def test_real_data_on_three_instances(jobs, tmp_path):
+@pytest.mark.parametrize("instances", [pytest.param(2, marks=pytest.mark.targets), 3])
+def test_real_data_on_several_instances(jobs, tmp_path, instances):
     """The Titanic course: the same model to the last bit of what it predicts, and a much better
     one than saying that nobody lives.
     """
     train, test = data.titanic("train"), data.titanic("test")
-    for part in range(3):
-        jobs.put(f"xgb/titanic/train/{part}.csv", data.as_csv(train[part::3]))
+    for part in range(instances):
+        jobs.put(f"xgb/titanic/{instances}/{part}.csv", data.as_csv(train[part::instances]))
     jobs.put("xgb/titanic/validation/test.csv", data.as_csv(test))
     parameters = {
         "objective": "binary:logistic",
@@ -139,14 +140,14 @@ def test_real_data_on_three_instances(jobs, tmp_path):
         "max_bin": 512,
     }
     names = [
-        jobs.xgboost("xgb/titanic/train/", "xgb/titanic/validation/", **parameters),
-        jobs.xgboost("xgb/titanic/train/", "xgb/titanic/validation/", instances=3, sharded=True, **parameters),
+        jobs.xgboost(f"xgb/titanic/{instances}/", "xgb/titanic/validation/", **parameters),
+        jobs.xgboost(f"xgb/titanic/{instances}/", "xgb/titanic/validation/", instances=instances, sharded=True, **parameters),
     ]
     for name in names:
         jobs.completed(name)
-    one, three = (predictions(jobs, name, tmp_path / f"{name}.ubj", test) for name in names)
-    assert abs(one - three).max() <= 1e-6
+    one, several = (predictions(jobs, name, tmp_path / f"{name}.ubj", test) for name in names)
+    assert abs(one - several).max() <= 1e-6
     survived = sum(row[0] for row in test) / len(test)
-    for name, scores in zip(names, (one, three)):
+    for name, scores in zip(names, (one, several)):
         assert jobs.metrics(name)["validation:auc"] == pytest.approx(data.auc(test, scores), abs=1e-5)
         assert jobs.metrics(name)["validation:error"] < 0.7 * survived

@@ -23,11 +23,14 @@ use crate::{
 /// `shoal exec`'s; the second by SDK v3's interpreter.
 const SDKS: [&str; 2] = ["sdk_v2", "sdk_v3"];
 
-/// What is run on other compute targets, too: jobs of one and of several instances, MPI, tuning
-/// jobs with warm trials, stops. By hand any other file runs there by `SHOAL_TEST_TARGET`.
-const ON_SLURM: [&str; 3] = [MPI, "test_stopping.py", "test_tuning_job.py"];
-const ON_KUBERNETES: [&str; 2] = [MPI, "test_stopping.py"];
-const MPI: &str = "test_mpi.py::test_sdk_v2_starts_ranks_on_two_instances";
+/// The marker of tests that run on all compute targets: jobs of one and of several instances, MPI,
+/// checkpoints, interruptions, tuning, failures, stops. By hand any other test runs there by
+/// `SHOAL_TEST_TARGET`.
+const ON_TARGETS: &str = "targets";
+
+/// The targets beside this machine, and how many files run there at a time: each worker of
+/// Kubernetes' has a cluster of its own.
+const TARGETS: [(&str, &str); 2] = [("slurm", "2"), ("kubernetes", "1")];
 
 /// How many files run at a time.
 const SIDE_BY_SIDE: &str = "3";
@@ -51,20 +54,32 @@ pub(crate) fn run(
     let beside_others = ["-n", SIDE_BY_SIDE, "--dist", "loadfile", "-m", "not alone"].map(str::to_owned);
     pytest.run(python, &[&beside_others[..], &but_sdks].concat(), outcome)?;
     pytest.run(python, &[&["-m", "alone"].map(str::to_owned)[..], &but_sdks].concat(), outcome)?;
-    let on_target = |target, workers: &str, files: &[&str], outcome: &mut Outcome| {
-        let words = [&["-n", workers, "--dist", "loadfile"], files].concat();
+    let files = files_with(&workspace.root.join("tests/clients"), &format!("pytest.mark.{ON_TARGETS}"))?;
+    for (target, workers) in TARGETS {
+        let words = ["-n", workers, "--dist", "loadfile", "-m", ON_TARGETS].map(str::to_owned);
         let pytest = Pytest { workspace, shoal, soak: None, target: Some(target) };
-        pytest.run(python, &Vec::from_iter(words.into_iter().map(str::to_owned)), outcome)
-    };
-    on_target("slurm", "2", &ON_SLURM, outcome)?;
-    // Each worker has a cluster of its own.
-    on_target("kubernetes", "1", &ON_KUBERNETES, outcome)?;
+        pytest.run(python, &[&words[..], &files].concat(), outcome)?;
+    }
     for (folder, interpreter) in SDKS.into_iter().zip([Some(python), sdk_v3]) {
         if let Some(interpreter) = interpreter {
             pytest.run(interpreter, &[folder.to_owned()], outcome)?;
         }
     }
     Ok(())
+}
+
+/// Test files in which a text stands: only these are imported.
+fn files_with(folder: &Path, text: &str) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("test_") && name.ends_with(".py") && fs::read_to_string(entry.path())?.contains(text) {
+            files.push(name);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// As often do the tests that kill kill in `cargo xtask soak`, unless `SHOAL_SOAK` is set.

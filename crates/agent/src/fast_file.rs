@@ -235,9 +235,12 @@ impl Filesystem for Files {
         let Some((_, File { kind: Kind::File(entry), .. })) = self.get(inode) else {
             return reply.error(Errno::EISDIR);
         };
-        match self.parts.read_at(entry, offset, size.into()) {
-            Ok(content) => reply.data(&content),
-            Err(_) => reply.error(Errno::EIO),
+        let mut reply = Some(reply);
+        let read = self.parts.read_at(entry, offset, size.into(), |content| {
+            reply.take().into_iter().for_each(|reply| reply.data(content));
+        });
+        if let (Err(_), Some(reply)) = (read, reply) {
+            reply.error(Errno::EIO);
         }
     }
 

@@ -2,8 +2,7 @@
 //! directories, whose files the node's cache has.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -11,11 +10,13 @@ use std::time::Duration;
 use hex_simd::AsciiCase;
 use sha2::{Digest, Sha256};
 use shoal_elsewhere::download;
-use shoal_link::{Decoder, Frame, Input, ManifestEntry, ObjectTree, ToAgent, ToServer, encode};
+use shoal_link::{Frame, Input, ManifestEntry, ObjectTree, ToAgent, ToServer};
 
-use crate::connection::{hello, receive};
+use crate::asking::{Asking, Handle};
+use crate::connection::hello;
 use crate::objects::{Keeps, PlaceError};
 use crate::own_log::say;
+use crate::server::CONNECT_TIMEOUT;
 use crate::{Options, source};
 
 /// A server that sends nothing meanwhile counts as unreachable.
@@ -188,53 +189,33 @@ pub(crate) struct Part<'a> {
     pub(crate) length: u64,
 }
 
+/// Takes the pieces of an object.
+type Taker<'a> = dyn FnMut(Vec<u8>) -> io::Result<()> + 'a;
+
 /// A connection that brings objects.
 pub(crate) struct Line {
-    stream: UnixStream,
-    decoder: Decoder,
+    asking: Asking,
     /// Objects may be read from the store elsewhere: it has not failed since.
     reads_elsewhere: bool,
 }
 
 impl Line {
     pub(crate) fn connect(options: &Options) -> Result<Self, Failure> {
-        let mut stream = options.server.connect()?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.write_all(&encode(&Frame::Message(ToServer::Objects(hello(options)))).map_err(io::Error::other)?)?;
-        let mut decoder = Decoder::default();
-        match receive(&mut stream, &mut decoder)? {
-            ToAgent::Ready => Ok(Self { stream, decoder, reads_elsewhere: true }),
-            ToAgent::Refused { reason } => Err(Failure::Ended(InputError::Refused(reason))),
+        let mut asking = Asking::new(options.server.connect_to_ask(CONNECT_TIMEOUT)?, TIMEOUT)?;
+        asking.ask(ToServer::Objects(hello(options)))?;
+        match asking.next()? {
+            Frame::Message(ToAgent::Ready) => Ok(Self { asking, reads_elsewhere: true }),
+            Frame::Message(ToAgent::Refused { reason }) => Err(Failure::Ended(InputError::Refused(reason))),
             _ => Err(io::Error::other("the server does not send objects").into()),
-        }
-    }
-
-    fn ask(&mut self, message: ToServer) -> io::Result<()> {
-        self.stream.write_all(&encode(&Frame::Message(message)).map_err(io::Error::other)?)
-    }
-
-    fn next(&mut self) -> io::Result<Frame<ToAgent>> {
-        let mut buffer = [0; 64 << 10];
-        loop {
-            if let Some(frame) = self.decoder.next().map_err(io::Error::other)? {
-                return Ok(frame);
-            }
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => self.decoder.push(&buffer[..count]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
         }
     }
 
     /// What is in a tree.
     pub(crate) fn list(&mut self, tree: &ObjectTree) -> Result<Vec<ManifestEntry>, Failure> {
-        self.ask(ToServer::List { tree: tree.tree.clone() })?;
+        self.asking.ask(ToServer::List { tree: tree.tree.clone() })?;
         let mut all = Vec::new();
         loop {
-            match self.next()? {
+            match self.asking.next()? {
                 Frame::Message(ToAgent::Manifest { entries, is_last }) => {
                     all.extend(entries);
                     if is_last {
@@ -253,8 +234,8 @@ impl Line {
     fn fetch(&mut self, tree: &ObjectTree, id: &str, to: &mut File) -> Result<String, Failure> {
         loop {
             let elsewhere = self.reads_elsewhere;
-            self.ask(ToServer::Fetch { tree: tree.tree.clone(), id: id.to_owned(), elsewhere })?;
-            let (url, sha256) = match self.take(to)? {
+            self.asking.ask(ToServer::Fetch { tree: tree.tree.clone(), id: id.to_owned(), elsewhere })?;
+            let (url, sha256) = match self.take(&mut |bytes| to.write_all(&bytes))? {
                 Answer::Object { sha256 } => return Ok(sha256),
                 Answer::At { url, sha256 } => (url, sha256),
             };
@@ -288,9 +269,16 @@ impl Line {
 
     fn ask_part(&mut self, part: Part<'_>, unsummed: bool) -> Result<(Vec<u8>, String), Failure> {
         let Part { tree, id, offset, length } = part;
-        let mut content = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
-        self.ask(ToServer::FetchPart { tree: tree.tree.clone(), id: id.to_owned(), offset, length, unsummed })?;
-        let sum = self.take_object(&mut content)?;
+        let mut content = Vec::new();
+        self.asking.ask(ToServer::FetchPart { tree: tree.tree.clone(), id: id.to_owned(), offset, length, unsummed })?;
+        let sum = self.take_object(&mut |bytes| {
+            // As a rule it comes in one piece.
+            match content.is_empty() {
+                true => content = bytes,
+                false => content.extend_from_slice(&bytes),
+            }
+            Ok(())
+        })?;
         match content.len() as u64 == length {
             true => Ok((content, sum)),
             false => Err(Failure::Ended(InputError::Refused(format!("object {id} ends before {offset}+{length}")))),
@@ -300,17 +288,17 @@ impl Line {
     /// The SHA-256 of a part of an object.
     pub(crate) fn part_sum(&mut self, part: Part<'_>) -> Result<String, Failure> {
         let Part { tree, id, offset, length } = part;
-        self.ask(ToServer::PartSum { tree: tree.tree.clone(), id: id.to_owned(), offset, length })?;
-        self.take_object(&mut io::sink())
+        self.asking.ask(ToServer::PartSum { tree: tree.tree.clone(), id: id.to_owned(), offset, length })?;
+        self.take_object(&mut |_| Ok(()))
     }
 
-    /// A handle that ends it from elsewhere.
-    pub(crate) fn handle(&self) -> io::Result<UnixStream> {
-        self.stream.try_clone()
+    /// Ends it from elsewhere.
+    pub(crate) fn handle(&self) -> io::Result<Handle> {
+        self.asking.handle()
     }
 
     /// The same where an address was not asked for; the SHA-256 of what was sent.
-    fn take_object(&mut self, to: &mut dyn Write) -> Result<String, Failure> {
+    fn take_object(&mut self, to: &mut Taker<'_>) -> Result<String, Failure> {
         match self.take(to)? {
             Answer::Object { sha256 } => Ok(sha256),
             Answer::At { .. } => {
@@ -319,11 +307,11 @@ impl Line {
         }
     }
 
-    fn take(&mut self, to: &mut dyn Write) -> Result<Answer, Failure> {
+    fn take(&mut self, to: &mut Taker<'_>) -> Result<Answer, Failure> {
         loop {
-            match self.next()? {
+            match self.asking.next()? {
                 Frame::Chunk(bytes) => {
-                    to.write_all(&bytes).map_err(|error| Failure::Ended(InputError::Place(error.into())))?;
+                    to(bytes).map_err(|error| Failure::Ended(InputError::Place(error.into())))?;
                 }
                 Frame::Message(ToAgent::ObjectEnds { sha256 }) => return Ok(Answer::Object { sha256 }),
                 Frame::Message(ToAgent::ObjectAt { url, sha256 }) => return Ok(Answer::At { url, sha256 }),

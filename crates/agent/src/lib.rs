@@ -12,6 +12,7 @@
 //! server's affair.
 
 mod artifacts;
+mod asking;
 mod attempt_error;
 mod causes;
 mod clock;

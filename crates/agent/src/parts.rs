@@ -4,9 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
-use std::net::Shutdown;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
@@ -15,6 +13,7 @@ use std::thread;
 use shoal_link::{ManifestEntry, ObjectTree};
 
 use crate::Options;
+use crate::asking::Handle;
 use crate::inputs::{self, Failure, InputError, Line, PAUSE};
 use crate::objects::ObjectCache;
 use crate::own_log::say;
@@ -24,7 +23,7 @@ use crate::part_files::{PART, PartFiles};
 const AHEAD: u64 = 16;
 /// Connections that fetch ahead, one thread each.
 const FETCHERS: usize = 3;
-/// Parts in memory where the cache has no room.
+/// Parts in memory: those that came last, and those for which the cache has no room.
 const IN_MEMORY: usize = 64;
 /// Objects whose two files are open.
 const MAX_OPEN: usize = 128;
@@ -99,8 +98,8 @@ enum Part {
     Coming,
     /// In the cache, and as it was sent.
     Cached,
-    /// In memory.
-    Here(Arc<Vec<u8>>),
+    /// In memory, and perhaps in the cache, too.
+    Here { content: Arc<Vec<u8>>, is_cached: bool },
 }
 
 impl Object {
@@ -133,32 +132,43 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Reads from an object; fewer bytes only at its end.
+    /// Reads from an object, and hands the bytes to `take`; fewer only at its end.
     ///
     /// # Errors
     /// They cannot be had.
-    pub(crate) fn read_at(&self, entry: &ManifestEntry, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+    pub(crate) fn read_at<T>(
+        &self,
+        entry: &ManifestEntry,
+        offset: u64,
+        length: u64,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> io::Result<T> {
         let end = offset.saturating_add(length).min(entry.size);
         if offset >= end {
-            return Ok(Vec::new());
+            return Ok(take(&[]));
         }
         let object = self.object(entry)?;
+        // As a rule the kernel asks for one part.
+        let (first, begin) = place(offset)?;
+        if end <= offset - begin as u64 + object.files.length(first)
+            && let Some(here) = self.look(&object, first)?
+        {
+            return Ok(take(&here[begin..][..usize::try_from(end - offset).unwrap_or_default()]));
+        }
         let mut content = vec![0; usize::try_from(end - offset).map_err(io::Error::other)?];
         let (mut at, mut rest) = (offset, &mut content[..]);
         while !rest.is_empty() {
-            let part = usize::try_from(at / PART).map_err(io::Error::other)?;
-            let begin = at - part as u64 * PART;
-            let count =
-                usize::try_from((object.files.length(part) - begin).min(rest.len() as u64)).unwrap_or(rest.len());
+            let (part, begin) = place(at)?;
+            let left = object.files.length(part) - begin as u64;
+            let count = usize::try_from(left.min(rest.len() as u64)).unwrap_or(rest.len());
             let (now, later) = rest.split_at_mut(count);
-            self.look_ahead(&object, part);
-            match self.part(&object, part)? {
-                Some(here) => now.copy_from_slice(&here[usize::try_from(begin).unwrap_or_default()..][..count]),
+            match self.look(&object, part)? {
+                Some(here) => now.copy_from_slice(&here[begin..][..count]),
                 None => object.files.data().read_exact_at(now, at)?,
             }
             (at, rest) = (at + count as u64, later);
         }
-        Ok(content)
+        Ok(take(&content))
     }
 
     /// Reads an object from its start.
@@ -216,13 +226,19 @@ impl Parts {
         }
     }
 
+    /// Brings a part, and the next ones of a reader in order.
+    fn look(&self, object: &Arc<Object>, part: usize) -> io::Result<Option<Arc<Vec<u8>>>> {
+        self.look_ahead(object, part);
+        self.part(object, part)
+    }
+
     /// Brings a part: into memory, or into the cache.
     fn part(&self, object: &Arc<Object>, part: usize) -> io::Result<Option<Arc<Vec<u8>>>> {
         let mut parts = object.parts();
         loop {
             match &parts[part] {
                 Part::Cached => return Ok(None),
-                Part::Here(content) => return Ok(Some(content.clone())),
+                Part::Here { content, .. } => return Ok(Some(content.clone())),
                 Part::Coming => parts = object.changed.wait(parts).expect("no holder of this lock panics"),
                 Part::Unknown => break,
             }
@@ -235,7 +251,7 @@ impl Parts {
         drop(parts);
         object.changed.notify_all();
         match brought? {
-            Part::Here(content) => {
+            Part::Here { content, .. } => {
                 self.remember(object, part);
                 Ok(Some(content))
             }
@@ -244,17 +260,15 @@ impl Parts {
     }
 
     fn bring(&self, object: &Object, part: usize) -> io::Result<Part> {
-        if object.files.sound(part)?.is_some() {
-            return Ok(Part::Cached);
+        if let Some(content) = object.files.sound(part)? {
+            return Ok(Part::Here { content: Arc::new(content), is_cached: true });
         }
         let length = object.files.length(part);
         let content = self.origin.fetch(&object.id, part as u64 * PART, length)?;
         self.fetched.fetch_add(length, Ordering::Relaxed);
         let stored = self.stored.fetch_add(length, Ordering::Relaxed) + length;
-        if stored <= self.cache.max_bytes() && object.files.store(part, &content).is_ok() {
-            return Ok(Part::Cached);
-        }
-        Ok(Part::Here(Arc::new(content)))
+        let is_cached = stored <= self.cache.max_bytes() && object.files.store(part, &content).is_ok();
+        Ok(Part::Here { content: Arc::new(content), is_cached })
     }
 
     /// The oldest part in memory makes room.
@@ -265,9 +279,17 @@ impl Parts {
             && let Some((object, part)) = all.pop_front()
             && let Some(object) = object.upgrade()
         {
-            object.parts()[part] = Part::Unknown;
+            let mut parts = object.parts();
+            let is_cached = matches!(parts[part], Part::Here { is_cached: true, .. });
+            parts[part] = if is_cached { Part::Cached } else { Part::Unknown };
         }
     }
+}
+
+/// The part in which a byte of an object is, and where in the part.
+fn place(at: u64) -> io::Result<(usize, usize)> {
+    let part = usize::try_from(at / PART).map_err(io::Error::other)?;
+    Ok((part, usize::try_from(at % PART).map_err(io::Error::other)?))
 }
 
 fn fetch_ahead(requested: &Mutex<Receiver<Wanted>>, parts: &Weak<Parts>) {
@@ -288,10 +310,12 @@ pub(crate) struct Stream {
 
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let content = self.parts.read_at(&self.entry, self.at, buffer.len() as u64)?;
-        buffer[..content.len()].copy_from_slice(&content);
-        self.at += content.len() as u64;
-        Ok(content.len())
+        let read = self.parts.read_at(&self.entry, self.at, buffer.len() as u64, |content| {
+            buffer[..content.len()].copy_from_slice(content);
+            content.len()
+        })?;
+        self.at += read as u64;
+        Ok(read)
     }
 }
 
@@ -301,7 +325,7 @@ pub(crate) struct FromServer {
     tree: ObjectTree,
     idle: Mutex<Vec<Line>>,
     /// Ends all of them.
-    handles: Mutex<Vec<UnixStream>>,
+    handles: Mutex<Vec<Handle>>,
     is_over: AtomicBool,
 }
 
@@ -361,7 +385,7 @@ impl Origin for FromServer {
     fn give_up(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         for handle in self.handles.lock().expect("no holder of this lock panics").drain(..) {
-            let _ = handle.shutdown(Shutdown::Both);
+            handle.end();
         }
     }
 }

@@ -9,8 +9,7 @@ mod plan;
 mod served;
 
 use std::io;
-use std::net::{Ipv4Addr, Shutdown};
-use std::os::unix::net::UnixStream;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread;
@@ -25,6 +24,7 @@ use self::peer::{Given, Peer};
 use self::plan::Plan;
 use self::served::Served;
 use crate::Options;
+use crate::asking::Handle;
 use crate::inputs::{Failure, Line, PAUSE};
 use crate::machine_network::Place;
 use crate::own_log::say;
@@ -152,7 +152,7 @@ struct Work<'a> {
     places: OnceLock<Vec<Place>>,
     is_over: AtomicBool,
     /// Of connections, which end with the work.
-    handles: Mutex<Vec<UnixStream>>,
+    handles: Mutex<Vec<Handle>>,
     /// Bytes from the server, and from hosts.
     counts: Mutex<(u64, u64)>,
 }
@@ -177,7 +177,7 @@ impl Work<'_> {
     fn end(&self) {
         if !self.is_over.swap(true, Ordering::AcqRel) {
             for handle in self.handles.lock().expect("no holder of this lock panics").drain(..) {
-                let _ = handle.shutdown(Shutdown::Both);
+                handle.end();
             }
         }
         self.changed.notify_all();
@@ -247,7 +247,7 @@ impl Work<'_> {
     }
 
     /// Notes a connection that is to end with the work.
-    fn end_with(&self, handle: UnixStream) -> io::Result<()> {
+    fn end_with(&self, handle: Handle) -> io::Result<()> {
         self.handles.lock().expect("no holder of this lock panics").push(handle);
         match self.is_over() {
             true => Err(io::Error::other("it is over")),

@@ -1,6 +1,7 @@
 //! Connections to the server: by its Unix socket, or by TLS over TCP. The caller gets a Unix socket
 //! in both cases, so that timeouts, polls and shutdowns are the same. For TLS it is one end of a
-//! socket pair, and a task of this process forwards the bytes of the other end.
+//! socket pair, and a task of this process forwards the bytes of the other end. Who asks for much,
+//! and does nothing else on the connection, gets the TLS itself ([`asking`]).
 
 use std::fs::File;
 use std::io;
@@ -25,10 +26,12 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature,
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
+use crate::asking;
+
 /// A path that is longer does not fit a socket address.
 const MAX_PATH_BYTES: usize = 100;
 /// From the beginning of a connection to the end of its handshake.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes that are copied at a time.
 const COPY_BYTES: usize = 64 << 10;
 const STACK_BYTES: usize = 512 << 10;
@@ -96,15 +99,26 @@ impl Server {
     /// # Errors
     /// I/O; one that holds a [`WrongCertificate`].
     pub(crate) fn connect(&self) -> io::Result<UnixStream> {
-        self.connect_within(CONNECT_TIMEOUT)
-    }
-
-    /// The same within another time.
-    pub(crate) fn connect_within(&self, limit: Duration) -> io::Result<UnixStream> {
         match self {
             Self::Socket(path) => connect_socket(path),
-            Self::Tls { address, fingerprint } => connect_tls(address.clone(), *fingerprint, limit),
+            Self::Tls { address, fingerprint } => connect_tls(address.clone(), *fingerprint),
         }
+    }
+
+    /// One whose bytes nothing carries between threads of this process.
+    ///
+    /// # Errors
+    /// The same; it takes longer than `limit`.
+    pub(crate) fn connect_to_ask(&self, limit: Duration) -> io::Result<asking::Stream> {
+        let (address, fingerprint) = match self {
+            Self::Socket(path) => return connect_socket(path).map(asking::Stream::Socket),
+            Self::Tls { address, fingerprint } => (address, *fingerprint),
+        };
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (socket, session) = runtime.block_on(greet(address, fingerprint, limit))?.into_inner();
+        let socket = socket.into_std()?;
+        socket.set_nonblocking(false)?;
+        Ok(asking::Stream::tls(session, socket))
     }
 }
 
@@ -126,13 +140,13 @@ fn connect_socket(socket: &Path) -> io::Result<UnixStream> {
 }
 
 /// Each connection has a thread: an agent has a handful of them.
-fn connect_tls(address: String, fingerprint: Fingerprint, limit: Duration) -> io::Result<UnixStream> {
+fn connect_tls(address: String, fingerprint: Fingerprint) -> io::Result<UnixStream> {
     let (ours, carried) = UnixStream::pair()?;
     let (report, connected) = std::sync::mpsc::channel();
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let carry = move || {
         runtime.block_on(async move {
-            match greet(&address, fingerprint, limit).await {
+            match greet(&address, fingerprint, CONNECT_TIMEOUT).await {
                 Err(error) => drop(report.send(Err(error))),
                 Ok(stream) => {
                     // Without a receiver its other end is closed.

@@ -163,7 +163,7 @@ impl Settings {
             data_dir: typed.data_dir().to_owned(),
             data_dir_needs_no_flag: *typed.origin("data_dir") != Origin::Flag("--data-dir".to_owned()),
             objects: objects(typed)?,
-            passthrough: passthrough::passthrough(typed)?,
+            passthrough: passthrough::passthrough(typed, listen(typed)?)?,
             listen: listen(typed)?,
             tls: tls(typed)?,
             agents: agents(typed)?,

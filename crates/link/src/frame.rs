@@ -4,12 +4,20 @@
 //! 1: a part of an artifact: `u64` seq, `u8` artifact (0 model, 1 output), bytes. Kind 2: bytes of
 //! the file that has begun.
 
+use std::borrow::Cow;
+
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::Artifact;
 
 /// Frames larger than this are refused: a peer that sends one is broken or hostile.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
+/// Bytes of the length and the kind.
+pub const FRAME_HEADER_BYTES: usize = 5;
+
+const MESSAGE: u8 = 0;
+const PART: u8 = 1;
+const CHUNK: u8 = 2;
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,11 +63,11 @@ pub fn encode<M: Serialize>(frame: &Frame<M>) -> Result<Vec<u8>, FrameError> {
     let mut out = vec![0; 4];
     match frame {
         Frame::Message(message) => {
-            out.push(0);
+            out.push(MESSAGE);
             serde_json::to_writer(&mut out, message)?;
         }
         Frame::Part { seq, artifact, bytes } => {
-            out.push(1);
+            out.push(PART);
             out.extend_from_slice(&seq.to_le_bytes());
             out.push(match artifact {
                 Artifact::Model => 0,
@@ -68,17 +76,76 @@ pub fn encode<M: Serialize>(frame: &Frame<M>) -> Result<Vec<u8>, FrameError> {
             out.extend_from_slice(bytes);
         }
         Frame::Chunk(bytes) => {
-            out.push(2);
+            out.push(CHUNK);
             out.extend_from_slice(bytes);
         }
     }
-    let length = out.len() - 4;
-    if length > MAX_FRAME_BYTES {
-        return Err(FrameError::Length(length));
-    }
-    let prefix = u32::try_from(length).map_err(|_| FrameError::Length(length))?;
-    out[..4].copy_from_slice(&prefix.to_le_bytes());
+    let prefix = prefix(out.len() - 4)?;
+    out[..4].copy_from_slice(&prefix);
     Ok(out)
+}
+
+/// What stands before a frame's body: its length and its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Bytes that follow.
+    pub body_bytes: usize,
+    kind: u8,
+}
+
+impl FrameHeader {
+    /// Of a chunk of this many bytes.
+    ///
+    /// # Errors
+    /// [`FrameError::Length`].
+    pub fn of_chunk(body_bytes: usize) -> Result<[u8; FRAME_HEADER_BYTES], FrameError> {
+        let [a, b, c, d] = prefix(body_bytes + 1)?;
+        Ok([a, b, c, d, CHUNK])
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`FrameError::Length`].
+    pub fn decode([a, b, c, d, kind]: [u8; FRAME_HEADER_BYTES]) -> Result<Self, FrameError> {
+        Ok(Self { body_bytes: length([a, b, c, d])? - 1, kind })
+    }
+
+    /// The frame with this body; one that is owned becomes a chunk without being copied.
+    ///
+    /// # Errors
+    /// It is none of this protocol.
+    pub fn frame<M: DeserializeOwned>(self, body: Cow<'_, [u8]>) -> Result<Frame<M>, FrameError> {
+        Ok(match self.kind {
+            MESSAGE => Frame::Message(serde_json::from_slice(&body)?),
+            PART => {
+                let (seq, rest) = body.split_first_chunk::<8>().ok_or(FrameError::Part)?;
+                let (artifact, bytes) = rest.split_first().ok_or(FrameError::Part)?;
+                let artifact = match artifact {
+                    0 => Artifact::Model,
+                    1 => Artifact::Output,
+                    _ => return Err(FrameError::Part),
+                };
+                Frame::Part { seq: u64::from_le_bytes(*seq), artifact, bytes: bytes.to_vec() }
+            }
+            CHUNK => Frame::Chunk(body.into_owned()),
+            kind => return Err(FrameError::Kind(kind)),
+        })
+    }
+}
+
+fn length(prefix: [u8; 4]) -> Result<usize, FrameError> {
+    match u32::from_le_bytes(prefix) as usize {
+        length @ 1..=MAX_FRAME_BYTES => Ok(length),
+        length => Err(FrameError::Length(length)),
+    }
+}
+
+fn prefix(length: usize) -> Result<[u8; 4], FrameError> {
+    match u32::try_from(length) {
+        Ok(prefix) if length <= MAX_FRAME_BYTES => Ok(prefix.to_le_bytes()),
+        _ => Err(FrameError::Length(length)),
+    }
 }
 
 /// Cuts a byte stream into frames.
@@ -108,28 +175,13 @@ impl Decoder {
     )]
     pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<Frame<M>>, FrameError> {
         let available = &self.buffer[self.start..];
-        let Some((prefix, rest)) = available.split_first_chunk::<4>() else { return Ok(None) };
-        let length = u32::from_le_bytes(*prefix) as usize;
-        if length == 0 || length > MAX_FRAME_BYTES {
-            return Err(FrameError::Length(length));
-        }
-        let Some(body) = rest.get(..length) else { return Ok(None) };
-        let frame = match body[0] {
-            0 => Frame::Message(serde_json::from_slice(&body[1..])?),
-            1 => {
-                let (seq, rest) = body[1..].split_first_chunk::<8>().ok_or(FrameError::Part)?;
-                let (artifact, bytes) = rest.split_first().ok_or(FrameError::Part)?;
-                let artifact = match artifact {
-                    0 => Artifact::Model,
-                    1 => Artifact::Output,
-                    _ => return Err(FrameError::Part),
-                };
-                Frame::Part { seq: u64::from_le_bytes(*seq), artifact, bytes: bytes.to_vec() }
-            }
-            2 => Frame::Chunk(body[1..].to_vec()),
-            kind => return Err(FrameError::Kind(kind)),
-        };
-        self.start += 4 + length;
+        // One that is wrong is found before the kind has come.
+        available.first_chunk().map(|prefix| length(*prefix)).transpose()?;
+        let Some((header, rest)) = available.split_first_chunk() else { return Ok(None) };
+        let header = FrameHeader::decode(*header)?;
+        let Some(body) = rest.get(..header.body_bytes) else { return Ok(None) };
+        let frame = header.frame(Cow::Borrowed(body))?;
+        self.start += FRAME_HEADER_BYTES + header.body_bytes;
         if self.start > 1 << 20 {
             self.buffer.drain(..self.start);
             self.start = 0;

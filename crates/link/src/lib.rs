@@ -40,7 +40,7 @@ pub use assignment::{
 };
 pub use delivery::{Delivery, Pipe, Shard, order};
 pub use egress::{AllowedHost, BadEntry, Denied, Destination, Egress, EgressPolicy, NetworkMode};
-pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
+pub use frame::{Decoder, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, MAX_FRAME_BYTES, encode};
 pub use hello::Hello;
 pub use input::{Input, ManifestEntry, ObjectTree, PRIVATE_ID};
 pub use message::{

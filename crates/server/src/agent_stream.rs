@@ -45,8 +45,12 @@ impl AgentSender {
     }
 
     pub(crate) fn send_frame(&self, frame: &Frame<ToAgent>) -> io::Result<()> {
-        let bytes = encode(frame).map_err(io::Error::other)?;
-        self.0.lock().expect("no holder of this lock panics").write_all(&bytes)
+        self.send_encoded(&encode(frame).map_err(io::Error::other)?)
+    }
+
+    /// A whole frame as it is sent.
+    pub(crate) fn send_encoded(&self, frame: &[u8]) -> io::Result<()> {
+        self.0.lock().expect("no holder of this lock panics").write_all(frame)
     }
 
     pub(crate) fn close(&self) {

@@ -41,6 +41,12 @@ impl PassthroughBucket {
         Ok(Self { address, is_read_only })
     }
 
+    /// URL of the store that has it; `None`: AWS.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<&str> {
+        self.address.endpoint.as_deref()
+    }
+
     /// Whether it answers, and its objects may be listed; for `shoal doctor`. Returns its address.
     ///
     /// # Errors

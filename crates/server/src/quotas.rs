@@ -13,6 +13,7 @@ use std::{
 };
 
 use shoal_plane::{Claim, Limits};
+use shoal_tuner::near;
 use shoal_wire::{Error, ErrorCode, KeyRole, PRIORITY_TAG, Tag, tags};
 
 use crate::team::Member;
@@ -89,6 +90,16 @@ impl QuotaOptions {
         }
         let quota = name.strip_prefix("tag:").and_then(|tag| self.tags.get(tag)).copied().unwrap_or_default();
         Space { stored_bytes: quota.stored_bytes, log_bytes: quota.log_bytes }
+    }
+
+    /// Quotas of users who have no key, given the names of all keys but the owner's.
+    pub(crate) fn doubts(&self, keys: &[String]) -> Vec<String> {
+        let without = self.users.keys().filter(|name| *name != OWNER && !keys.contains(name));
+        let doubt = |name: &String| {
+            let hint = near(name, keys.iter().map(String::as_str));
+            format!("[quota.\"user:{name}\"] limits nobody as long as there is no key {name}{hint}")
+        };
+        without.map(doubt).collect()
     }
 
     /// What of users' quotas, and of tags', is to be measured.
@@ -229,6 +240,15 @@ mod tests {
         assert_eq!(claim.user.as_deref(), Some("anna"));
         assert_eq!((claim.priority, claim.tags), (5, vec!["team=vision".to_owned()]));
         assert_eq!(quotas.claim(&tags, None).unwrap().user.as_deref(), Some(OWNER));
+    }
+
+    #[test]
+    fn a_quota_without_a_key_is_doubted() {
+        let users = ["anna", "bbo", OWNER].map(|name| (name.to_owned(), UserQuota::default()));
+        let options = QuotaOptions { users: users.into(), ..QuotaOptions::default() };
+        let doubts = options.doubts(&["anna", "bob"].map(str::to_owned));
+        let expected = "[quota.\"user:bbo\"] limits nobody as long as there is no key bbo; did you mean bob?";
+        assert_eq!(doubts, [expected]);
     }
 
     #[test]

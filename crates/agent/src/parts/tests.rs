@@ -56,7 +56,7 @@ impl House {
     }
 
     fn check(&self, offset: u64, length: u64) {
-        let content = self.parts.read_at(&entry(), offset, length).unwrap();
+        let content = self.parts.read_at(&entry(), offset, length, <[u8]>::to_vec).unwrap();
         let expected = Vec::from_iter((offset..(offset + length).min(SIZE)).map(byte));
         assert!(content == expected, "{offset}+{length}: {} bytes", content.len());
     }
@@ -134,11 +134,11 @@ fn without_room_in_the_cache_parts_are_in_memory_for_a_while() {
 fn what_cannot_be_had_is_an_error_and_may_be_had_later() {
     let house = House::new(1 << 30);
     house.fails.store(true, Ordering::SeqCst);
-    house.parts.read_at(&entry(), 0, 10).unwrap_err();
+    house.parts.read_at(&entry(), 0, 10, |_| ()).unwrap_err();
     house.fails.store(false, Ordering::SeqCst);
     house.check(0, 10);
     house.parts.give_up();
-    house.parts.read_at(&entry(), 4 * PART, 10).unwrap_err();
+    house.parts.read_at(&entry(), 4 * PART, 10, |_| ()).unwrap_err();
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn many_objects_are_read_with_few_files_open() {
     let house = House::new(1 << 30);
     let read = |number: usize| {
         let entry = ManifestEntry { id: format!("{number:04x}"), size: 10, ..entry() };
-        assert_eq!(house.parts.read_at(&entry, 0, 10).unwrap(), Vec::from_iter((0..10).map(byte)));
+        assert_eq!(house.parts.read_at(&entry, 0, 10, <[u8]>::to_vec).unwrap(), Vec::from_iter((0..10).map(byte)));
     };
     (0..3 * MAX_OPEN).for_each(read);
     assert_eq!(house.parts.open.lock().unwrap().by_id.len(), MAX_OPEN);

@@ -1,12 +1,12 @@
 //! Another host of the job, asked for parts.
 
-use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::time::Duration;
 
-use shoal_link::{Decoder, Frame, FromPeer, ToPeer, encode};
+use shoal_link::{Frame, FromPeer, ToPeer};
 
 use crate::Options;
+use crate::asking::{Asking, Handle};
 use crate::connection::hello;
 use crate::inputs::Part;
 use crate::machine_network::Place;
@@ -18,10 +18,7 @@ const CONNECT: Duration = Duration::from_secs(3);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to it.
-pub(super) struct Peer {
-    stream: UnixStream,
-    decoder: Decoder,
-}
+pub(super) struct Peer(Asking);
 
 /// What it has of a part.
 pub(super) enum Given {
@@ -36,51 +33,30 @@ impl Peer {
         let (port, fingerprint) =
             place.passes.as_ref().ok_or_else(|| io::Error::other("it passes no parts of its inputs on"))?;
         let fingerprint = fingerprint.parse().map_err(io::Error::other)?;
-        let stream =
-            Server::Tls { address: format!("{}:{port}", place.address), fingerprint }.connect_within(CONNECT)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        let mut peer = Self { stream, decoder: Decoder::default() };
-        peer.send(ToPeer::Hello(hello(options)))?;
-        match peer.next()? {
-            Frame::Message(FromPeer::Ready) => Ok(peer),
+        let address = format!("{}:{port}", place.address);
+        let stream = Server::Tls { address, fingerprint }.connect_to_ask(CONNECT)?;
+        let mut asking = Asking::new(stream, TIMEOUT)?;
+        asking.ask(ToPeer::Hello(hello(options)))?;
+        match asking.next()? {
+            Frame::Message(FromPeer::Ready) => Ok(Self(asking)),
             Frame::Message(FromPeer::Refused { reason }) => Err(io::Error::other(reason)),
             _ => Err(unexpected()),
         }
     }
 
-    /// A handle that ends it from elsewhere.
-    pub(super) fn handle(&self) -> io::Result<UnixStream> {
-        self.stream.try_clone()
+    /// Ends it from elsewhere.
+    pub(super) fn handle(&self) -> io::Result<Handle> {
+        self.0.handle()
     }
 
     /// Asks for a part.
     pub(super) fn part(&mut self, part: Part<'_>) -> io::Result<Given> {
-        self.send(ToPeer::Part { id: part.id.to_owned(), offset: part.offset, length: part.length })?;
-        match self.next()? {
+        self.0.ask(ToPeer::Part { id: part.id.to_owned(), offset: part.offset, length: part.length })?;
+        match self.0.next()? {
             Frame::Chunk(content) => Ok(Given::Part(content)),
             Frame::Message(FromPeer::Later) => Ok(Given::Later),
             Frame::Message(FromPeer::Absent) => Ok(Given::Absent),
             _ => Err(unexpected()),
-        }
-    }
-
-    fn send(&mut self, message: ToPeer) -> io::Result<()> {
-        self.stream.write_all(&encode(&Frame::Message(message)).map_err(io::Error::other)?)
-    }
-
-    fn next(&mut self) -> io::Result<Frame<FromPeer>> {
-        let mut buffer = vec![0; 64 << 10];
-        loop {
-            if let Some(frame) = self.decoder.next().map_err(io::Error::other)? {
-                return Ok(frame);
-            }
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => self.decoder.push(&buffer[..count]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
         }
     }
 }

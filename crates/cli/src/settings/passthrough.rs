@@ -1,18 +1,27 @@
 //! Buckets that show one of another store, which `shoal.toml` lists as `[bucket.NAME]`.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Result;
 use shoal_server::{PassthroughBucket, PassthroughOptions};
 
+use super::url::ServerUrl;
 use super::{Typed, size};
 use crate::exit::UsageError;
 
-pub(super) fn passthrough(typed: &Typed) -> Result<PassthroughOptions> {
+/// The buckets of a server that listens at an address.
+pub(super) fn passthrough(typed: &Typed, listen: SocketAddr) -> Result<PassthroughOptions> {
     let mut buckets = BTreeMap::new();
     if let Some((origin, tables)) = typed.named("bucket") {
         for (name, table) in tables {
-            buckets.insert(name.clone(), bucket(name, table, &format!("[bucket.{name}] ({origin})"))?);
+            let place = format!("[bucket.{name}] ({origin})");
+            let shown = bucket(name, table, &place)?;
+            if let Some(endpoint) = shown.endpoint().filter(|endpoint| is_at(endpoint, listen)) {
+                let why = format!("the store at {endpoint} is this server itself: give the address of another one");
+                return Err(UsageError(format!("{place}: {why}")).into());
+            }
+            buckets.insert(name.clone(), shown);
         }
     }
     Ok(PassthroughOptions { buckets, cache_bytes: size(typed, "objects_cache")? })
@@ -37,6 +46,17 @@ fn bucket(name: &str, table: &toml::Table, place: &str) -> Result<PassthroughBuc
     PassthroughBucket::parse(address, is_read_only).map_err(|why| wrong(&format!("passthrough: {why}")))
 }
 
+/// Whether a URL leads to who listens at an address, as far as that is known without names.
+fn is_at(url: &str, listen: SocketAddr) -> bool {
+    let Some(url) = ServerUrl::parse(url, None) else { return false };
+    let ip = match url.host() {
+        "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
+        host => host.parse().ok(),
+    };
+    let is_reached = |ip: IpAddr| ip == listen.ip() || listen.ip().is_unspecified() && ip.is_loopback();
+    url.authority.ends_with(&format!(":{}", listen.port())) && ip.is_some_and(is_reached)
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -46,7 +66,7 @@ mod tests {
     fn read(file: &str) -> Result<PassthroughOptions> {
         let flags = [("data_dir".to_owned(), "/data".to_owned())].into();
         let read = |path: &Path| Ok((path == Path::new("/data/shoal.toml")).then(|| file.to_owned()));
-        passthrough(&Typed::gather(&flags, &|_| None, &read)?)
+        passthrough(&Typed::gather(&flags, &|_| None, &read)?, "0.0.0.0:9777".parse().unwrap())
     }
 
     #[test]
@@ -68,6 +88,8 @@ mod tests {
             ("[bucket.team]\nread_only = true", "passthrough is the bucket that it shows"),
             ("[bucket.team]\npassthrough = \"s3://theirs\"\nread_only = 1", "read_only is true or false"),
             ("[bucket.team]\nobjects = \"s3://theirs\"", "there is no \"objects\" in a bucket"),
+            ("[bucket.team]\npassthrough = \"s3://a?endpoint=http://localhost:9777\"", "9777 is this server itself"),
+            ("[bucket.team]\npassthrough = \"s3://a?endpoint=https://[::1]:9777\"", "9777 is this server itself"),
             ("bucket = \"team\"", "buckets of other stores are tables"),
         ] {
             let error = read(file).unwrap_err().to_string();

@@ -14,7 +14,7 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
-use shoal_link::{Decoder, Frame, Input, ManifestEntry, ToAgent, ToServer};
+use shoal_link::{Decoder, FRAME_HEADER_BYTES, Frame, FrameHeader, Input, ManifestEntry, ToAgent, ToServer};
 use shoal_store::DataDir;
 
 use crate::{
@@ -33,7 +33,8 @@ const MAX_ENTRIES: usize = 5000;
 /// Bytes of a message's lines at which it ends: each entry of an augmented manifest has a sample's
 /// attributes.
 const MAX_LIST_BYTES: usize = 8 << 20;
-const CHUNK_BYTES: usize = 256 << 10;
+/// A part that an agent asks for, so that it need not join pieces.
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Where they are.
 pub(crate) struct Inputs {
@@ -82,6 +83,7 @@ impl Inputs {
     ) -> io::Result<()> {
         let assignment = &attempt.plan.assignments[host.0 as usize - 1];
         let trees: BTreeSet<&str> = inputs_of(assignment).filter_map(tree_of).collect();
+        let mut line = Line { inputs: self, sender, frame: Vec::new() };
         stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         stream.set_read_timeout(None)?;
         sender.send(ToAgent::Ready)?;
@@ -97,18 +99,16 @@ impl Inputs {
                         (tree, Err(io::Error::other("it is none of the attempt's inputs")))
                     }
                     Frame::Message(ToServer::List { tree }) => (tree, list(&self.trees.manifest(tree), sender)),
-                    Frame::Message(ToServer::Fetch { tree, id, elsewhere }) => {
-                        (tree, self.object(tree, id, *elsewhere, sender))
-                    }
+                    Frame::Message(ToServer::Fetch { tree, id, elsewhere }) => (tree, line.object(tree, id, *elsewhere)),
                     Frame::Message(ToServer::FetchPart { tree, id, offset, length, unsummed: true }) => {
-                        (tree, self.send_unsummed(tree, id, *offset, *length, sender))
+                        (tree, line.send_unsummed(tree, id, *offset, *length))
                     }
                     Frame::Message(ToServer::FetchPart { tree, id, offset, length, unsummed: false }) => {
-                        let sent = self.send(tree, id, *offset, *length, sender);
+                        let sent = line.send(tree, id, *offset, *length);
                         (tree, sent.map(|sum| self.sums.put(id, *offset, *length, &sum)))
                     }
                     Frame::Message(ToServer::PartSum { tree, id, offset, length }) => {
-                        (tree, self.sum(tree, id, *offset, *length, sender))
+                        (tree, line.sum(tree, id, *offset, *length))
                     }
                     _ => return Err(io::Error::other("only objects are asked for on this connection")),
                 };
@@ -125,59 +125,83 @@ impl Inputs {
             }
         }
     }
+}
+
+/// A connection on which objects are sent.
+struct Line<'a> {
+    inputs: &'a Inputs,
+    sender: &'a AgentSender,
+    /// A chunk of an object is read to where it is sent from.
+    frame: Vec<u8>,
+}
+
+impl Line<'_> {
+    /// Answers with an object, or with where it is.
+    fn object(&mut self, tree: &str, id: &str, may_be_elsewhere: bool) -> io::Result<()> {
+        if may_be_elsewhere && let Some(at) = self.inputs.trees.address(id).map_err(io::Error::other)? {
+            return self.sender.send(ToAgent::ObjectAt { url: at.url, sha256: at.sha256 });
+        }
+        self.send(tree, id, 0, u64::MAX).map(drop)
+    }
 
     /// Sends a part of an object and its SHA-256, which it returns.
-    fn send(&self, tree: &str, id: &str, offset: u64, length: u64, sender: &AgentSender) -> io::Result<String> {
-        let object = self.trees.bring(tree, id).map_err(io::Error::other)?;
+    fn send(&mut self, tree: &str, id: &str, offset: u64, length: u64) -> io::Result<String> {
         let mut hash = Sha256::new();
-        read(&object, offset, length, &mut |chunk| {
-            hash.update(&chunk);
-            self.send_chunk(chunk, sender)
-        })?;
+        let mut see = |chunk: &[u8]| hash.update(chunk);
+        self.read(tree, id, offset, length, &mut see, true)?;
         let sum = hex(&hash.finalize());
-        sender.send(ToAgent::ObjectEnds { sha256: sum.clone() })?;
+        self.sender.send(ToAgent::ObjectEnds { sha256: sum.clone() })?;
         Ok(sum)
     }
 
     /// The same without the SHA-256, which takes as long as all else without a processor's help.
-    fn send_unsummed(&self, tree: &str, id: &str, offset: u64, length: u64, sender: &AgentSender) -> io::Result<()> {
-        let object = self.trees.bring(tree, id).map_err(io::Error::other)?;
-        read(&object, offset, length, &mut |chunk| self.send_chunk(chunk, sender))?;
-        sender.send(ToAgent::ObjectEnds { sha256: String::new() })
-    }
-
-    fn send_chunk(&self, chunk: Vec<u8>, sender: &AgentSender) -> io::Result<()> {
-        self.exporter.sent_input(chunk.len());
-        sender.send_frame(&Frame::Chunk(chunk))
+    fn send_unsummed(&mut self, tree: &str, id: &str, offset: u64, length: u64) -> io::Result<()> {
+        self.read(tree, id, offset, length, &mut |_| (), true)?;
+        self.sender.send(ToAgent::ObjectEnds { sha256: String::new() })
     }
 
     /// Sends the SHA-256 of a part.
-    fn sum(&self, tree: &str, id: &str, offset: u64, length: u64, sender: &AgentSender) -> io::Result<()> {
-        let sum = match self.sums.get(id, offset, length) {
+    fn sum(&mut self, tree: &str, id: &str, offset: u64, length: u64) -> io::Result<()> {
+        let sum = match self.inputs.sums.get(id, offset, length) {
             Some(sum) => sum,
             None => {
-                let object = self.trees.bring(tree, id).map_err(io::Error::other)?;
                 let mut hash = Sha256::new();
-                read(&object, offset, length, &mut |chunk| {
-                    hash.update(&chunk);
-                    Ok(())
-                })?;
+                self.read(tree, id, offset, length, &mut |chunk| hash.update(chunk), false)?;
                 let sum = hex(&hash.finalize());
-                self.sums.put(id, offset, length, &sum);
+                self.inputs.sums.put(id, offset, length, &sum);
                 sum
             }
         };
-        sender.send(ToAgent::ObjectEnds { sha256: sum })
+        self.sender.send(ToAgent::ObjectEnds { sha256: sum })
     }
-}
 
-impl Inputs {
-    /// Answers with an object, or with where it is.
-    fn object(&self, tree: &str, id: &str, may_be_elsewhere: bool, sender: &AgentSender) -> io::Result<()> {
-        if may_be_elsewhere && let Some(at) = self.trees.address(id).map_err(io::Error::other)? {
-            return sender.send(ToAgent::ObjectAt { url: at.url, sha256: at.sha256 });
+    /// Reads a part of an object: `see` gets each chunk, and the agent, if it is to be sent.
+    fn read(
+        &mut self,
+        tree: &str,
+        id: &str,
+        offset: u64,
+        length: u64,
+        see: &mut dyn FnMut(&[u8]),
+        is_sent: bool,
+    ) -> io::Result<()> {
+        let mut file = File::open(self.inputs.trees.bring(tree, id).map_err(io::Error::other)?)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut part = file.take(length);
+        self.frame.resize(FRAME_HEADER_BYTES + CHUNK_BYTES, 0);
+        loop {
+            let (header, chunk) = self.frame.split_at_mut(FRAME_HEADER_BYTES);
+            let count = part.read(chunk)?;
+            if count == 0 {
+                return Ok(());
+            }
+            see(&chunk[..count]);
+            if is_sent {
+                header.copy_from_slice(&FrameHeader::of_chunk(count).map_err(io::Error::other)?);
+                self.inputs.exporter.sent_input(count);
+                self.sender.send_encoded(&self.frame[..FRAME_HEADER_BYTES + count])?;
+            }
         }
-        self.send(tree, id, 0, u64::MAX, sender).map(drop)
     }
 }
 
@@ -205,21 +229,5 @@ fn list(manifest: &Path, sender: &AgentSender) -> io::Result<()> {
         if is_last {
             return Ok(());
         }
-    }
-}
-
-/// Reads a part of an object.
-fn read(object: &Path, offset: u64, length: u64, take: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> io::Result<()> {
-    let mut file = File::open(object)?;
-    file.seek(SeekFrom::Start(offset))?;
-    let mut part = file.take(length);
-    loop {
-        let mut chunk = vec![0; CHUNK_BYTES];
-        let count = part.read(&mut chunk)?;
-        if count == 0 {
-            return Ok(());
-        }
-        chunk.truncate(count);
-        take(chunk)?;
     }
 }

@@ -48,6 +48,10 @@ impl Guarding {
     ) -> Result<Self, ServerError> {
         let Settings { with_reads, days, quotas, roles } = settings;
         let team = Arc::new(Team::open(owner.clone(), rows.clone())?);
+        let names = Vec::from_iter(team.all().iter().map(|member| member.name.clone()));
+        for doubt in quotas.doubts(&names) {
+            tracing::warn!("{doubt}");
+        }
         let ring = Arc::new(KeyRing {
             owner: owner.clone(),
             team,
