@@ -83,8 +83,9 @@ def main():
             jobs.saying(name, "first byte")
             print(f"from the job's creation to the first byte: {time.monotonic() - begin:.1f} s", flush=True)
             # Both cores are the job's.
-            while jobs.describe(name)["TrainingJobStatus"] == "InProgress":
+            while jobs.describe(name)["TrainingJobStatus"] == "InProgress" and time.monotonic() < begin + 1800:
                 time.sleep(1)
+            jobs.completed(name)
             lines = "\n".join(jobs.lines(name))
             print(re.search("first byte.*", lines)[0])
             read, seconds = re.search(r"read (\d+) bytes in ([\d.]+)", lines).groups()

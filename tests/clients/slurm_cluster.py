@@ -55,6 +55,7 @@ MessageTimeout=4
 KillWait=2
 MinJobAge=300
 MpiDefault=none
+GresTypes=gpu
 SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 """
@@ -78,10 +79,11 @@ def missing():
 class Cluster:
     """Nodes n1 .. nN, each with 8 processors and 64 GiB by its own account. With `own_caches` each
     has its own cache; else all have this machine's. Caches in `disks` are file systems of that size.
+    `gpus`: that many files of each node count as GPUs.
     """
 
-    def __init__(self, root, nodes=4, own_caches=False, disks=None):
-        self.root, self.nodes, self.disks = pathlib.Path(root), nodes, disks or {}
+    def __init__(self, root, nodes=4, own_caches=False, disks=None, gpus=0):
+        self.root, self.nodes, self.disks, self.gpus = pathlib.Path(root), nodes, disks or {}, gpus
         self.cache = self.root / "cache" if own_caches else None
         number = machines.number_of(self.root, "slm")
         self.network = machines.Network(f"slm{number}", f"10.214.{number}")
@@ -106,12 +108,17 @@ class Cluster:
             port = free.getsockname()[1]
         host = socket.gethostname().split(".")[0]
         text = CONFIGURATION.format(root=self.root, host=host, server=self.server, port=port)
+        gres = f" Gres=gpu:{self.gpus}" if self.gpus else ""
         for node in self.numbers():
             text += (
                 f"NodeName=n{node} NodeHostname={host} NodeAddr={self.network.address(node)} Port={port - 1} CPUs=8 "
-                "RealMemory=65536 State=UNKNOWN\n"
+                f"RealMemory=65536 State=UNKNOWN{gres}\n"
             )
         self.conf.write_text(text + PARTITIONS)
+        files = [self.root / f"nvidia{number}" for number in range(self.gpus)]
+        for file in files:
+            file.touch()
+        (self.root / "gres.conf").write_text("".join(f"Name=gpu File={file}\n" for file in files))
         # slurmd looks for control groups, which nothing here uses, and takes this for an answer.
         (self.root / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
         hosts = [f"{self.network.address(node)} n{node}" for node in self.numbers()]

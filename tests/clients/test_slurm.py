@@ -29,12 +29,13 @@ TYPES = """
 "ml.c5.xlarge" = {}
 "ml.c5.2xlarge" = { partition = "none-such" }
 "ml.m4.xlarge" = { args = ["--mem=999G"] }
+"ml.g4dn.xlarge" = { gres = "gpu:1", args = ["--nodelist=n1"] }
 """
 
 
 @pytest.fixture(scope="module")
 def cluster(start_cluster):
-    return start_cluster(slurm_cluster, nodes=3, own_caches=True)
+    return start_cluster(slurm_cluster, nodes=3, own_caches=True, gpus=2)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,19 @@ def test_types_and_tags_choose_the_target(jobs, cluster):
     assert "jobs of Shoal: " in shown and "partition main (default): up, " in shown and "Unavailable" not in shown, (
         shown
     )
+
+
+def test_jobs_on_one_node_have_the_gpus_that_slurm_gives_them(jobs):
+    """The agent says which device nodes it looks for: there are none here."""
+    names = [slurm(jobs, WAITS, kind="ml.g4dn.xlarge") for _ in range(2)]
+    for name in names:
+        jobs.saying(name, "ready")
+    lines = [line for name in names for line in jobs.logs(name)["algo-1"]]
+    found = [line.split("this machine has no ")[1].split(":")[0] for line in lines if "this machine has no " in line]
+    assert sorted(found) == ["/dev/nvidia0", "/dev/nvidia1"], lines
+    for name in names:
+        jobs.sagemaker.stop_training_job(TrainingJobName=name)
+        jobs.wait(name)
 
 
 def test_hosts_pass_inputs_on_to_each_other(jobs):

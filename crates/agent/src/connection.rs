@@ -7,12 +7,14 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use shoal_link::{Decoder, Frame, Hello, PROTOCOL, ToAgent, ToServer, encode};
+use shoal_link::{Decoder, Frame, Hello, PROTOCOL, ReportBody, ToAgent, ToServer, encode};
 
 use crate::Options;
+use crate::clock;
 use crate::events::Event;
 use crate::outbox::Outbox;
 use crate::server::{Server, is_refusal};
+use crate::shared_objects::node;
 
 /// How long a first welcome may take; the lease is not known before it.
 const FIRST_CONTACT: Duration = Duration::from_secs(60);
@@ -86,12 +88,13 @@ impl Line<'_> {
     /// One connection, from hello to its end. An error means that it did not come to a welcome.
     fn hold(&mut self) -> io::Result<End> {
         let mut stream = self.options.server.connect()?;
+        let before = clock::now_ms();
         stream.set_write_timeout(Some(SERVER_TIMEOUT))?;
         stream.set_read_timeout(Some(SERVER_TIMEOUT))?;
         stream.write_all(&encode(&Frame::Message(ToServer::Hello(hello(self.options)))).map_err(io::Error::other)?)?;
         let mut decoder = Decoder::default();
-        let (acked, assignment, alive_ms) = match receive(&mut stream, &mut decoder)? {
-            ToAgent::Welcome { acked, assignment, alive_ms } => (acked, assignment, alive_ms),
+        let (acked, assignment, alive_ms, server_ms) = match receive(&mut stream, &mut decoder)? {
+            ToAgent::Welcome { acked, assignment, alive_ms, now_ms } => (acked, assignment, alive_ms, now_ms),
             ToAgent::Refused { reason } => return Ok(End::Refused(reason)),
             _ => return Err(io::Error::other("the server does not begin with a welcome")),
         };
@@ -101,6 +104,11 @@ impl Line<'_> {
         let position = self.outbox.connect(acked);
         if !self.welcomed {
             self.welcomed = true;
+            let doubt = |server_ms| clock::doubt(before, clock::now_ms(), server_ms, &node().unwrap_or_default());
+            if let Some(text) = server_ms.and_then(doubt) {
+                // The outbox is closed when the attempt is over.
+                let _ = self.outbox.report(ReportBody::Note { text });
+            }
             // If nobody listens any more the process is about to end, and this thread with it.
             let _ = self.events.send(Event::Assigned { assignment, acked });
         }

@@ -9,6 +9,19 @@ use shoal_sandbox::{Mount, SandboxSpec};
 /// What GPUs of one machine share; not every driver has all of them.
 const SHARED: [&str; 3] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
 
+/// Names the variable with the numbers of the GPUs that a scheduler gave this agent.
+const FROM: &str = "SHOAL_GPUS_FROM";
+
+/// The numbers of an instance's GPUs on this machine. A scheduler chooses them, so the assignment
+/// counts them from 0.
+pub(crate) fn numbers(assigned: &[u32], variable: &dyn Fn(&str) -> Option<String>) -> Vec<u32> {
+    let Some(given) = variable(FROM).and_then(|name| variable(&name)) else { return assigned.to_vec() };
+    let given: Option<Vec<u32>> = given.split(',').map(|number| number.trim().parse().ok()).collect();
+    // What is no list of numbers, such as one of MIG's names, is left to the scheduler's own limits.
+    let Some(given) = given else { return assigned.to_vec() };
+    assigned.iter().filter_map(|index| given.get(*index as usize).copied()).collect()
+}
+
 /// What a program needs to use its GPUs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gpus {
@@ -62,6 +75,24 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_scheduler_chooses_gpus() {
+        let of = |assigned: &[u32], given: Option<&str>| {
+            let variable = |name: &str| match name {
+                FROM => given.map(|_| "SLURM_STEP_GPUS".to_owned()),
+                "SLURM_STEP_GPUS" => given.filter(|given| !given.is_empty()).map(str::to_owned),
+                _ => None,
+            };
+            numbers(assigned, &variable)
+        };
+        assert_eq!(of(&[0], Some("3")), [3]);
+        assert_eq!(of(&[0, 1], Some("2,5")), [2, 5]);
+        assert_eq!(of(&[0, 1], Some("7")), [7], "fewer than its type has");
+        for given in [None, Some(""), Some("MIG-1")] {
+            assert_eq!(of(&[0, 1], given), [0, 1], "{given:?}");
+        }
+    }
 
     #[test]
     fn an_instance_sees_its_own_gpus_only() {

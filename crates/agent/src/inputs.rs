@@ -293,7 +293,7 @@ impl Line {
     }
 
     /// Ends it from elsewhere.
-    pub(crate) fn handle(&self) -> io::Result<Handle> {
+    pub(crate) fn handle(&self) -> Handle {
         self.asking.handle()
     }
 

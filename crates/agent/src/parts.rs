@@ -23,8 +23,9 @@ use crate::part_files::{PART, PartFiles};
 const AHEAD: u64 = 16;
 /// Connections that fetch ahead, one thread each.
 const FETCHERS: usize = 3;
-/// Parts in memory: those that came last, and those for which the cache has no room.
-const IN_MEMORY: usize = 64;
+/// Parts in memory: those that nobody has read to their end yet, and those for which the cache has
+/// no room.
+const IN_MEMORY: usize = 24;
 /// Objects whose two files are open.
 const MAX_OPEN: usize = 128;
 
@@ -47,6 +48,7 @@ pub(crate) struct Parts {
     open: Mutex<OpenObjects>,
     /// Parts that are in memory, the oldest first.
     in_memory: Mutex<VecDeque<(Weak<Object>, usize)>>,
+    most_in_memory: usize,
     /// Bytes that went into the cache, of all channels of the job.
     stored: Arc<AtomicU64>,
     /// Bytes that were fetched.
@@ -102,6 +104,12 @@ enum Part {
     Here { content: Arc<Vec<u8>>, is_cached: bool },
 }
 
+impl Part {
+    fn leave_memory(&mut self) {
+        *self = if matches!(self, Self::Here { is_cached: true, .. }) { Self::Cached } else { Self::Unknown };
+    }
+}
+
 impl Object {
     fn parts(&self) -> MutexGuard<'_, Vec<Part>> {
         self.parts.lock().expect("no holder of this lock panics")
@@ -114,12 +122,23 @@ impl Parts {
     /// # Errors
     /// There are no threads.
     pub(crate) fn new(origin: Box<dyn Origin>, cache: ObjectCache, stored: Arc<AtomicU64>) -> io::Result<Arc<Self>> {
+        Self::holding(IN_MEMORY, origin, cache, stored)
+    }
+
+    /// With at most so many parts in memory.
+    fn holding(
+        most_in_memory: usize,
+        origin: Box<dyn Origin>,
+        cache: ObjectCache,
+        stored: Arc<AtomicU64>,
+    ) -> io::Result<Arc<Self>> {
         let (ahead, requested) = channel();
         let parts = Arc::new(Self {
             origin,
             cache,
             open: Mutex::default(),
             in_memory: Mutex::default(),
+            most_in_memory,
             stored,
             fetched: AtomicU64::default(),
             ahead: Mutex::new(Some(ahead)),
@@ -148,14 +167,23 @@ impl Parts {
             return Ok(take(&[]));
         }
         let object = self.object(entry)?;
-        // As a rule the kernel asks for one part.
-        let (first, begin) = place(offset)?;
-        if end <= offset - begin as u64 + object.files.length(first)
-            && let Some(here) = self.look(&object, first)?
+        let (part, begin) = place(offset)?;
+        let part_end = offset - begin as u64 + object.files.length(part);
+        // As a rule the kernel asks for one part, or for less.
+        if end <= part_end
+            && let Some(here) = self.look(&object, part)?
         {
-            return Ok(take(&here[begin..][..usize::try_from(end - offset).unwrap_or_default()]));
+            let taken = take(&here[begin..][..usize::try_from(end - offset).unwrap_or_default()]);
+            if end == part_end {
+                self.is_read(&object, part);
+            }
+            return Ok(taken);
         }
         let mut content = vec![0; usize::try_from(end - offset).map_err(io::Error::other)?];
+        if end <= part_end {
+            object.files.data().read_exact_at(&mut content, offset)?;
+            return Ok(take(&content));
+        }
         let (mut at, mut rest) = (offset, &mut content[..]);
         while !rest.is_empty() {
             let (part, begin) = place(at)?;
@@ -165,6 +193,9 @@ impl Parts {
             match self.look(&object, part)? {
                 Some(here) => now.copy_from_slice(&here[begin..][..count]),
                 None => object.files.data().read_exact_at(now, at)?,
+            }
+            if count as u64 == left {
+                self.is_read(&object, part);
             }
             (at, rest) = (at + count as u64, later);
         }
@@ -275,13 +306,21 @@ impl Parts {
     fn remember(&self, object: &Arc<Object>, part: usize) {
         let mut all = self.in_memory.lock().expect("no holder of this lock panics");
         all.push_back((Arc::downgrade(object), part));
-        if all.len() > IN_MEMORY
+        if all.len() > self.most_in_memory
             && let Some((object, part)) = all.pop_front()
             && let Some(object) = object.upgrade()
         {
-            let mut parts = object.parts();
-            let is_cached = matches!(parts[part], Part::Here { is_cached: true, .. });
-            parts[part] = if is_cached { Part::Cached } else { Part::Unknown };
+            object.parts()[part].leave_memory();
+        }
+    }
+
+    /// Its last byte was read: what is read of it again comes from the cache.
+    fn is_read(&self, object: &Arc<Object>, part: usize) {
+        let mut all = self.in_memory.lock().expect("no holder of this lock panics");
+        let mut parts = object.parts();
+        if matches!(parts[part], Part::Here { is_cached: true, .. }) {
+            all.retain(|(other, number)| *number != part || other.as_ptr() != Arc::as_ptr(object));
+            parts[part].leave_memory();
         }
     }
 }
@@ -345,15 +384,20 @@ impl FromServer {
             return Ok(line);
         }
         let line = Line::connect(&self.options)?;
-        self.handles.lock().expect("no holder of this lock panics").push(line.handle()?);
+        let mut handles = self.handles.lock().expect("no holder of this lock panics");
+        handles.retain(Handle::is_open);
+        handles.push(line.handle());
+        drop(handles);
         Ok(line)
     }
 
     fn try_fetch(&self, id: &str, offset: u64, length: u64) -> Result<Vec<u8>, Failure> {
         let mut line = self.line()?;
-        let part = line.fetch_part_unsummed(inputs::Part { tree: &self.tree, id, offset, length })?;
-        self.idle.lock().expect("no holder of this lock panics").push(line);
-        Ok(part)
+        let part = line.fetch_part_unsummed(inputs::Part { tree: &self.tree, id, offset, length });
+        if !matches!(part, Err(Failure::Lost(_))) {
+            self.idle.lock().expect("no holder of this lock panics").push(line);
+        }
+        part
     }
 }
 

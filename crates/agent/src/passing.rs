@@ -240,7 +240,7 @@ impl Work<'_> {
     fn line<'l>(&self, line: &'l mut Option<Line>) -> Result<&'l mut Line, Failure> {
         if line.is_none() {
             let new = Line::connect(self.options)?;
-            self.end_with(new.handle()?)?;
+            self.end_with(new.handle())?;
             *line = Some(new);
         }
         Ok(line.as_mut().expect("it is there now"))
@@ -287,7 +287,7 @@ impl Work<'_> {
         let place = self.places.get().and_then(|places| places.get(host));
         let place = place.ok_or_else(|| Halt::Host("it has no place".to_owned()))?;
         let mut peer = Peer::connect(self.options, place).map_err(|error| Halt::Host(error.to_string()))?;
-        peer.handle().and_then(|handle| self.end_with(handle)).map_err(|_| Halt::Over)?;
+        self.end_with(peer.handle()).map_err(|_| Halt::Over)?;
         let mut last = Instant::now();
         while let Some(number) = { self.plan().next_of_host(host) } {
             let taken = self.take_from(&mut peer, number, line);

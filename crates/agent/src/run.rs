@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 
 use shoal_contract::{Expressions, FAILURE, Paths, Resource, SUCCESS};
 use shoal_environments::{EnvironmentError, Prepared};
-use shoal_link::{Assignment, Order, OutputCompression, Phase, RankOutcome, ReportBody};
+use shoal_link::{Assignment, Limits, Order, OutputCompression, Phase, RankOutcome, ReportBody};
 use shoal_sandbox::{Isolation, Network, SandboxError, SandboxSpec, Support, Zygote};
 
 use crate::attempt_error::AttemptError;
@@ -157,6 +157,10 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         if agent.wishes.abandoned {
             return End::Exit(ABANDONED);
         }
+    };
+    let assignment = {
+        let gpus = gpus::numbers(&assignment.limits.gpus, &|name| std::env::var(name).ok());
+        Assignment { limits: Limits { gpus, ..assignment.limits }, ..assignment }
     };
     let served = if acked > 0 { Err(AttemptError::Successor) } else { agent.instance(&assignment, probe) };
     agent.finish(&assignment, served)

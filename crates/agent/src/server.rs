@@ -115,8 +115,13 @@ impl Server {
             Self::Tls { address, fingerprint } => (address, *fingerprint),
         };
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let (socket, session) = runtime.block_on(greet(address, fingerprint, limit))?.into_inner();
-        let socket = socket.into_std()?;
+        let greeted = runtime.block_on(async {
+            let (socket, session) = greet(address, fingerprint, limit).await?.into_inner();
+            Ok::<_, io::Error>((socket.into_std()?, session))
+        });
+        // A name that is still being resolved is not waited for.
+        runtime.shutdown_background();
+        let (socket, session) = greeted?;
         socket.set_nonblocking(false)?;
         Ok(asking::Stream::tls(session, socket))
     }

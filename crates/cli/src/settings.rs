@@ -160,7 +160,8 @@ impl Settings {
         let lease = typed.value("lease_s");
         let targets = targets::targets(typed)?;
         Ok(Self {
-            data_dir: typed.data_dir().to_owned(),
+            // Clients that are told of its files may run in another directory.
+            data_dir: std::path::absolute(typed.data_dir()).unwrap_or_else(|_| typed.data_dir().to_owned()),
             data_dir_needs_no_flag: *typed.origin("data_dir") != Origin::Flag("--data-dir".to_owned()),
             objects: objects(typed)?,
             passthrough: passthrough::passthrough(typed, listen(typed)?)?,

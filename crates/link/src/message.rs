@@ -165,8 +165,7 @@ pub enum ReportBody {
         /// What the agents of the other hosts join it by.
         handle: String,
     },
-    /// Something a person should know, for the log and the status message (a fallback, a capped
-    /// size).
+    /// Something a person should know, for the log (a fallback, a capped size).
     Note {
         /// One sentence.
         text: String,
@@ -318,6 +317,10 @@ pub enum ToAgent {
         /// Servers before this existed say nothing here.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         alive_ms: Option<u64>,
+        /// The server's clock, in milliseconds since the epoch. Servers before this existed say
+        /// nothing here.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        now_ms: Option<u64>,
     },
     /// The agent is not wanted: it stops its program and cleans up.
     Refused {

@@ -39,6 +39,7 @@ use crate::{
     agent_stream::{AgentSender, read_some},
     attempts::{Attempt, Attempts},
     checkpoints::Mirrors,
+    clock::now_ms,
     core::Core,
     error_chain::without_paths,
     exporter::Exporter,
@@ -191,7 +192,7 @@ fn converse(agents: &Agents, mut stream: UnixStream, conn: ConnId, stranger: Str
     assignment.endpoint = agents.endpoint(&link.attempt);
     let orders = agents.sampling.assign(&link.attempt.plan.job, &mut assignment);
     let alive_ms = u64::try_from(sign_interval(agents.silence).as_millis()).ok();
-    sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
+    sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms, now_ms: Some(now_ms()) })?;
     link.handle(Event::Welcomed {
         conn,
         has_visits: hello.visits,

@@ -244,10 +244,10 @@ mod tests {
 
     #[test]
     fn a_quota_without_a_key_is_doubted() {
-        let users = ["anna", "bbo", OWNER].map(|name| (name.to_owned(), UserQuota::default()));
+        let users = ["anna", "bobb", OWNER].map(|name| (name.to_owned(), UserQuota::default()));
         let options = QuotaOptions { users: users.into(), ..QuotaOptions::default() };
         let doubts = options.doubts(&["anna", "bob"].map(str::to_owned));
-        let expected = "[quota.\"user:bbo\"] limits nobody as long as there is no key bbo; did you mean bob?";
+        let expected = "[quota.\"user:bobb\"] limits nobody as long as there is no key bobb; did you mean bob?";
         assert_eq!(doubts, [expected]);
     }
 

@@ -44,10 +44,14 @@ impl House {
     }
 
     fn at(dir: tempfile::TempDir, max_bytes: u64) -> Self {
+        Self::holding(IN_MEMORY, dir, max_bytes)
+    }
+
+    fn holding(most_in_memory: usize, dir: tempfile::TempDir, max_bytes: u64) -> Self {
         let origin = Counted { pause: Duration::from_millis(2), ..Counted::default() };
         let (fetches, fails) = (origin.fetches.clone(), origin.fails.clone());
         let cache = ObjectCache::new(dir.path().join("objects"), max_bytes);
-        let parts = Parts::new(Box::new(origin), cache, Arc::default()).unwrap();
+        let parts = Parts::holding(most_in_memory, Box::new(origin), cache, Arc::default()).unwrap();
         Self { dir, fetches, fails, parts }
     }
 
@@ -128,6 +132,23 @@ fn without_room_in_the_cache_parts_are_in_memory_for_a_while() {
     let house = house.again(0);
     house.check(0, SIZE);
     assert_eq!(house.fetches(), 4, "two were stored before");
+}
+
+#[test]
+fn what_leaves_memory_comes_from_the_cache_or_again() {
+    for (max_bytes, fetches) in [(1 << 30, 6), (3 * PART, 6 + 3 + 3), (0, 6 + 6 + 6)] {
+        let house = House::holding(1, tempfile::tempdir().unwrap(), max_bytes);
+        // From the end, so that nothing is fetched ahead.
+        let all = || (0..6).rev().for_each(|part| house.check(part * PART + 1, PART - 2));
+        all();
+        let in_memory = || house.parts.in_memory.lock().unwrap().len();
+        assert_eq!((in_memory(), house.fetches()), (1, 6));
+        all();
+        all();
+        assert_eq!(house.fetches(), fetches, "{max_bytes} bytes of cache");
+        house.check(PART - 1, 1);
+        assert_eq!(in_memory(), usize::from(max_bytes < 1 << 30), "what is in the cache stays until it is read");
+    }
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Peer {
     }
 
     /// Ends it from elsewhere.
-    pub(super) fn handle(&self) -> io::Result<Handle> {
+    pub(super) fn handle(&self) -> Handle {
         self.0.handle()
     }
 

@@ -40,6 +40,7 @@ struct State {
     is_away: bool,
     is_deaf: bool,
     drops_acknowledgements: bool,
+    clock_ms: Option<u64>,
 }
 
 /// What one agent has said.
@@ -164,6 +165,11 @@ impl Server {
         self.state().drops_acknowledgements = drops;
     }
 
+    /// Says what time it is.
+    pub(crate) fn set_clock(&self, now_ms: u64) {
+        self.state().clock_ms = Some(now_ms);
+    }
+
     /// Waits until what one agent has said is as wanted.
     pub(crate) fn until(&self, host: u32, what: &str, mut is_so: impl FnMut(&Heard) -> bool) -> Heard {
         let mut state = self.state();
@@ -218,12 +224,14 @@ impl Server {
             if state.generation != generation {
                 return;
             }
+            let now_ms = state.clock_ms;
             let heard = state.hosts.entry(hello.host).or_default();
             heard.welcomes += 1;
             let _ = stream.write_all(&frame(ToAgent::Welcome {
                 acked: heard.acked,
                 assignment: Box::new(assignment),
                 alive_ms: Some(20),
+                now_ms,
             }));
             for order in state.orders.get(&hello.host).into_iter().flatten() {
                 let _ = stream.write_all(&frame(ToAgent::Order(order.clone())));

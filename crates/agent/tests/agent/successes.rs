@@ -186,6 +186,7 @@ fn output_arrives_as_lines(_: &Support) {
         r"printf 'bad \377\n\nred \033[31m\r\n'; head -c 300000 /dev/zero | tr '\0' x; printf '\nprogress 1%%\rprogress 2%%\nno newline auc:7'",
     );
     assignment.metric_definitions.push(shoal_link::MetricDefinition { name: "broken".into(), regex: "(".into() });
+    stage.server.set_clock(1000);
     stage.start(assignment);
     let heard = stage.server.until(1, "the end", |it| it.has(&ReportBody::Uploaded));
     let lines = heard.lines();
@@ -203,6 +204,7 @@ fn output_arrives_as_lines(_: &Support) {
     assert_eq!(heard.points(), [("auc".to_owned(), 7.0)]);
     let notes = heard.notes();
     assert!(notes.iter().any(|note| note.starts_with("metric broken is not collected: ")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains(" s ahead of the server's, ")), "{notes:?}");
     assert_eq!(heard.parts.len(), 0, "there is no artifact");
     stage.release();
 }

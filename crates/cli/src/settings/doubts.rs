@@ -10,11 +10,12 @@ use super::{Settings, declared::SETTINGS};
 
 /// Variables that begin as the settings' do, and are read elsewhere: by agents, algorithms, process
 /// groups, the Python package and the tests.
-const OTHERS: [&str; 17] = [
+const OTHERS: [&str; 18] = [
     "SHOAL_AGENT_TOKEN",
     "SHOAL_ALGORITHM_PORT",
     "SHOAL_BIN",
     "SHOAL_CACHE",
+    "SHOAL_GPUS_FROM",
     "SHOAL_HOST_ADDRESSES",
     "SHOAL_INSTANCE",
     "SHOAL_ISOLATION",

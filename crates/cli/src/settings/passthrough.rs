@@ -1,7 +1,7 @@
 //! Buckets that show one of another store, which `shoal.toml` lists as `[bucket.NAME]`.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use anyhow::Result;
 use shoal_server::{PassthroughBucket, PassthroughOptions};
@@ -46,14 +46,16 @@ fn bucket(name: &str, table: &toml::Table, place: &str) -> Result<PassthroughBuc
     PassthroughBucket::parse(address, is_read_only).map_err(|why| wrong(&format!("passthrough: {why}")))
 }
 
-/// Whether a URL leads to who listens at an address, as far as that is known without names.
+/// Whether a URL leads to who listens at an address; of names only localhost is known.
 fn is_at(url: &str, listen: SocketAddr) -> bool {
     let Some(url) = ServerUrl::parse(url, None) else { return false };
     let ip = match url.host() {
         "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
         host => host.parse().ok(),
     };
-    let is_reached = |ip: IpAddr| ip == listen.ip() || listen.ip().is_unspecified() && ip.is_loopback();
+    // An address that this machine has can be bound.
+    let is_own = |ip: IpAddr| ip.is_loopback() || TcpListener::bind((ip, 0)).is_ok();
+    let is_reached = |ip: IpAddr| ip == listen.ip() || listen.ip().is_unspecified() && is_own(ip);
     url.authority.ends_with(&format!(":{}", listen.port())) && ip.is_some_and(is_reached)
 }
 

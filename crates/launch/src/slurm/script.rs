@@ -14,6 +14,9 @@ pub(super) fn step_name(host: u32) -> String {
     format!("host-{host}")
 }
 
+/// Names the variable by which an agent finds the numbers of the GPUs that the scheduler gave it.
+const GPUS_FROM: &str = "SHOAL_GPUS_FROM";
+
 /// Of a job of another user's than the caller: by the environment it may be the caller's.
 const IDENTITY: &str = r#"USER=$(id -un) || exit 1
 LOGNAME=$USER
@@ -31,6 +34,7 @@ pub(super) fn script(
 ) -> String {
     // By `sbatch`'s environment: what it needed itself may be a credential.
     let mut text = String::from("#!/bin/sh\nunset SLURM_JWT\n");
+    let _ = writeln!(text, "export {GPUS_FROM}=SLURM_STEP_GPUS");
     let is_anothers = job.user.is_some();
     if is_anothers {
         text.push_str(IDENTITY);
@@ -137,7 +141,7 @@ mod tests {
             script(&options, &spec, &Submitted { id: 0, name: String::new(), hosts: [1].into(), user }, "shoal", true)
         };
         let begin = |text: &str| {
-            Vec::from_iter(text.lines().skip(2).take_while(|line| !line.starts_with('[')).map(str::to_owned))
+            Vec::from_iter(text.lines().skip(3).take_while(|line| !line.starts_with('[')).map(str::to_owned))
         };
         let variables =
             ["export SHOAL_AGENT_TOKEN='{user}'", r#"export SHOAL_CACHE='/local disk/'"$(id -un)"'/shoal'"#];

@@ -119,6 +119,8 @@ impl Inputs {
                     sender.send(ToAgent::NoObject { reason })?;
                 }
             }
+            // Agents keep connections for later.
+            line.frame = Vec::new();
             match read_some(&mut stream, &mut decoder) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 read => read?,
@@ -187,8 +189,10 @@ impl Line<'_> {
     ) -> io::Result<()> {
         let mut file = File::open(self.inputs.trees.bring(tree, id).map_err(io::Error::other)?)?;
         file.seek(SeekFrom::Start(offset))?;
+        let length = length.min(file.metadata()?.len().saturating_sub(offset));
         let mut part = file.take(length);
-        self.frame.resize(FRAME_HEADER_BYTES + CHUNK_BYTES, 0);
+        let most = usize::try_from(length).map_or(CHUNK_BYTES, |length| length.min(CHUNK_BYTES));
+        self.frame.resize(FRAME_HEADER_BYTES + most, 0);
         loop {
             let (header, chunk) = self.frame.split_at_mut(FRAME_HEADER_BYTES);
             let count = part.read(chunk)?;

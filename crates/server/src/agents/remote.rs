@@ -45,7 +45,7 @@ use crate::{
 };
 
 /// Bytes that are copied at a time.
-const COPY_BYTES: usize = 256 << 10;
+const COPY_BYTES: usize = 64 << 10;
 /// An agent whose machine is unreachable: noticed within about a minute.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(20);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
