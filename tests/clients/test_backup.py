@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from house import BUCKET, House, eventually, free_port
 from jobs import Jobs
 from s3_servers import BUCKET as TARGET
-from s3_servers import KEYS, Server, kinds
+from s3_servers import KEYS, KINDS, Server
 
 #: Acknowledged work that may be lost; on a machine that does nothing else it is half a second.
 MOST_LOST_S = 2.0
@@ -191,7 +191,7 @@ def test_a_second_one_and_a_stop(new_house):
         other.close()
 
 
-@pytest.fixture(params=["shoal", *kinds()])
+@pytest.fixture(params=["shoal", *KINDS])
 def store(request, house):
     """The variables of an S3 server, with an empty bucket: another Shoal, and others' servers."""
     if request.param == "shoal":

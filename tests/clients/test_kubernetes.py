@@ -19,6 +19,7 @@ import registries
 from house import SHOAL, House, eventually
 from jobs import Jobs
 from k8s_api import ApiError
+from test_deploy import CHECK
 from tuning_jobs import Tuning
 
 SPOT = {
@@ -118,9 +119,26 @@ def test_instances_are_pods(jobs, cluster):
     eventually(lambda: cluster.pods() == {})
 
 
-def test_a_pod_that_fits_no_node_waits_and_shows_why(jobs, cluster):
+def fits_newer_clusters(cluster, place):
+    """What runs a job, against the schemas of later versions than the tests' own."""
+    kinds = {"Pod": cluster.api.get(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods")["items"]}
+    kinds["Service"] = cluster.api.get(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/services")["items"]
+    assert all(kinds.values())
+    for kind, found in kinds.items():
+        for it in found:
+            it.update(apiVersion="v1", kind=kind)
+            # The server's own, which is as old as it is.
+            del it["status"], it["metadata"]["managedFields"]
+    place.write_text(json.dumps([it for found in kinds.values() for it in found]))
+    command = [k8s_cluster.built() / "tools/bin/python", "-B", CHECK, place]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert len(found["versions"]) > 10 and found["problems"] == [], found["problems"]
+
+
+def test_a_pod_that_fits_no_node_waits_and_shows_why(jobs, cluster, tmp_path):
     name = on_pods(jobs, "true", kind="ml.p3.2xlarge")
     eventually(lambda: "Insufficient nvidia.com/gpu" in steps(jobs, name)[-1][1])
+    fits_newer_clusters(cluster, tmp_path / "objects.json")
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
     eventually(lambda: cluster.pods() == {})

@@ -13,7 +13,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from house import BUCKET, SHOAL, eventually
 from jobs import Jobs
-from s3_servers import KEYS, Server, kinds
+from s3_servers import KEYS, KINDS, Server
 
 #: Longer than a part of an upload.
 LONG = 9_000_000
@@ -22,7 +22,7 @@ HURRIED = Config(retries={"total_max_attempts": 1}, read_timeout=60)
 PATIENT = Config(retries={"mode": "standard", "total_max_attempts": 20}, read_timeout=60)
 
 
-@pytest.fixture(params=kinds())
+@pytest.fixture(params=KINDS)
 def store(request):
     server = Server(request.param)
     yield server

@@ -13,14 +13,14 @@ from botocore.exceptions import ClientError
 from house import BUCKET, SHOAL, eventually
 from jobs import Jobs
 from s3_servers import BUCKET as THEIRS
-from s3_servers import KEYS, Server, kinds
+from s3_servers import KEYS, KINDS, Server
 
 #: Longer than a part of an upload.
 LONG = 9_000_000
 HURRIED = Config(retries={"total_max_attempts": 1}, read_timeout=60)
 
 
-@pytest.fixture(params=kinds())
+@pytest.fixture(params=KINDS)
 def store(request):
     server = Server(request.param)
     yield server

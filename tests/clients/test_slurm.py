@@ -5,6 +5,7 @@ again. What they compute there is shown by the tests that run with SHOAL_TEST_TA
 import copy
 import hashlib
 import json
+import os
 import pwd
 import shutil
 import signal
@@ -13,9 +14,11 @@ import time
 
 import pytest
 import slurm_cluster
+import traces
 from house import SHOAL, House, eventually
-from jobs import Jobs
+from jobs import GROUP, Jobs
 from test_team import Key, refusal
+from tuning_jobs import Tuning
 
 TAG = [{"Key": "shoal:target", "Value": "cluster"}]
 SPOT = {
@@ -38,9 +41,14 @@ def cluster(start_cluster):
     return start_cluster(slurm_cluster, nodes=3, own_caches=True, gpus=2)
 
 
+#: At this path on all nodes.
+FILE_SYSTEM = "fs-0123456a"
+
+
 @pytest.fixture(scope="module")
 def jobs(cluster):
-    house = House(settings=cluster.settings().replace('default_target = "cluster"', "") + TYPES)
+    settings = cluster.settings().replace('default_target = "cluster"', "") + f'file_systems = ["{FILE_SYSTEM}"]\n'
+    house = House(settings=f'{settings}{TYPES}[file_systems]\n{FILE_SYSTEM} = "{cluster.root}/lustre"\n')
     yield Jobs(house)
     house.close()
 
@@ -87,6 +95,49 @@ def test_jobs_on_one_node_have_the_gpus_that_slurm_gives_them(jobs):
     for name in names:
         jobs.sagemaker.stop_training_job(TrainingJobName=name)
         jobs.wait(name)
+
+
+def test_a_file_system_that_the_nodes_have(jobs, cluster):
+    place = cluster.root / "lustre/set"
+    place.mkdir(parents=True)
+    (place / "a").write_text("content")
+    place.chmod(0o777)
+    system = {
+        "FileSystemId": FILE_SYSTEM,
+        "FileSystemAccessMode": "rw",
+        "FileSystemType": "FSxLustre",
+        "DirectoryPath": "/set",
+    }
+    channel = {"ChannelName": "train", "DataSource": {"FileSystemDataSource": system}}
+    line = "cd /opt/ml/input/data/train; cat a; echo; cat /proc/sys/kernel/hostname > $SM_CURRENT_HOST"
+    name = slurm(jobs, line, instances=2, InputDataConfig=[channel])
+    jobs.completed(name)
+    assert jobs.lines(name, "algo-2") == ["content"]
+    assert sorted(file.name for file in place.iterdir()) == ["a", "algo-1", "algo-2"]
+    channel["DataSource"]["FileSystemDataSource"] = {**system, "FileSystemId": "fs-0123456b"}
+    with pytest.raises(jobs.sagemaker.exceptions.ClientError, match="file_systems of \\[target.cluster\\]"):
+        slurm(jobs, line, InputDataConfig=[channel])
+
+
+def test_trials_share_an_allocation(jobs, cluster):
+    known = lambda: {line for line in cluster.call("squeue", "-h", "--states=all", "-o", "%A").split()}
+    before = known()
+    tuning = Tuning(jobs)
+    definition = tuning.definition(epochs=1)
+    definition["ResourceConfig"]["InstanceType"] = "ml.c5.xlarge"
+    name = tuning.create(tuning.request(definition, jobs=8, parallel=1))
+    tuning.completed(name)
+    # On a busy machine one may not be cleared yet when the next trial begins.
+    assert len(known() - before) <= 2, cluster.call("squeue", "--states=all")
+
+
+def test_the_command_line_trains_there(jobs, tmp_path):
+    (tmp_path / "train.py").write_text("import os; print('on', os.uname().nodename, open('/proc/sys/kernel/hostname').read())")
+    words = ["train", "--target", "cluster", "--instance-type", "ml.c5.xlarge", "--name", "by-command", "train.py"]
+    done = jobs.house.shoal(*words, cwd=tmp_path)
+    assert "on algo-1" in done.stdout, (done.stdout, done.stderr)
+    starts = [it["StatusMessage"] for it in jobs.describe("by-command")["SecondaryStatusTransitions"]]
+    assert any("on compute target cluster" in text for text in starts), starts
 
 
 def test_hosts_pass_inputs_on_to_each_other(jobs):
@@ -265,6 +316,18 @@ def test_a_node_that_fails_is_retried(jobs, cluster):
         assert any(f"node n{node} of Slurm job" in text and "NODE_FAIL" in text for text in messages), messages
     finally:
         cluster.start_node(node)
+
+
+def test_an_agent_that_is_killed_is_retried(jobs):
+    line = "echo ready; if [ -e /opt/ml/checkpoints/again ]; then exit 0; fi; echo x > /opt/ml/checkpoints/again; sleep 1000"
+    checkpoints = {"CheckpointConfig": {"S3Uri": "s3://tests/slurm/agent"}}
+    name = slurm(jobs, line, RetryStrategy={"MaximumRetryAttempts": 1}, **checkpoints)
+    jobs.saying(name, "ready")
+    eventually(lambda: jobs.s3.list_objects_v2(Bucket="tests", Prefix="slurm/agent").get("KeyCount"))
+    (agent,) = traces.agents(jobs.house).values()
+    os.kill(agent, signal.SIGKILL)
+    jobs.completed(name)
+    assert len(jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=name)["logStreams"]) == 2
 
 
 def test_a_job_of_a_higher_priority_interrupts_spot_training(jobs, cluster):

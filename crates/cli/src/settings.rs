@@ -201,7 +201,7 @@ impl Settings {
                 command => EngineChoice::Command(command.to_owned()),
             },
             network: network(typed)?,
-            file_systems: file_systems::file_systems(typed)?,
+            file_systems: file_systems::file_systems(typed, &targets)?,
             quotas: quotas::quotas(typed)?,
             roles: roles::roles(typed)?,
             kms: kms::kms(typed)?,

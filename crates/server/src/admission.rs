@@ -73,7 +73,6 @@ impl Admission {
         let find = self.targets.image_finder(name);
         let image = image(find(&*self.images, request), request)?;
         elastic(&*self.images, request)?;
-        let is_remote = target.is_some();
         if let Some(target) = &target {
             self.on_target(target, &request.resources, creator)?;
         }
@@ -109,7 +108,7 @@ impl Admission {
             places::bucket(&self.objects, "profilerConfig.s3OutputPath", uri)?;
         }
         let (objects, file_systems, region) = (&*self.objects, &*self.file_systems, &*self.region);
-        let inputs = Inputs { objects, file_systems, region, may_read, is_remote };
+        let inputs = Inputs { objects, file_systems, region, may_read, target: target.as_deref() };
         inputs.check(request, &image)?;
         debugger::check(&self.objects, &request.debugger)?;
         places::output(&self.objects, &request.output)

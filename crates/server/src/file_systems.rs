@@ -1,7 +1,8 @@
-//! Directories of this machine that jobs may read or write by `FileSystemDataSource`.
+//! Directories of this machine, or of a compute target's nodes, that jobs may read or write by
+//! `FileSystemDataSource`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -14,6 +15,8 @@ use shoal_wire::FileSystemSource;
 pub struct FileSystems {
     /// By `FileSystemId`: absolute.
     roots: BTreeMap<String, SharedDirectory>,
+    /// Those that the nodes of a compute target have, at the same paths.
+    on_targets: BTreeMap<String, BTreeSet<String>>,
     /// Instances are on other machines, which do not have them.
     is_remote: bool,
 }
@@ -40,7 +43,21 @@ impl FileSystems {
     /// Roots by `FileSystemId`, each absolute.
     #[must_use]
     pub fn new(roots: BTreeMap<String, SharedDirectory>) -> Self {
-        Self { roots, is_remote: false }
+        Self { roots, ..Self::default() }
+    }
+
+    /// The nodes of a compute target have these of them, at the same paths.
+    ///
+    /// # Errors
+    /// An id that is none of them.
+    pub fn on_target(&mut self, target: &str, ids: &[String]) -> Result<(), String> {
+        match ids.iter().find(|id| !self.roots.contains_key(*id)) {
+            Some(unknown) => Err(unknown.clone()),
+            None => {
+                self.on_targets.insert(target.to_owned(), ids.iter().cloned().collect());
+                Ok(())
+            }
+        }
     }
 
     /// The same for the agents of a launcher, which may start them on other machines alone.
@@ -48,19 +65,31 @@ impl FileSystems {
         Self { is_remote: launcher.is_remote(&[Node::LOCAL.to_owned()]), ..self }
     }
 
-    /// The root of the file system, for instances on this machine; its directory exists and is
-    /// reached without a symbolic link. An instance's mount makes sure of it again, since others
-    /// may change the directory until then.
+    /// The root of the file system, for instances on this machine or on the nodes of a target; its
+    /// directory exists and is reached without a symbolic link, as far as this machine has it. An
+    /// instance's mount makes sure of it again, since others may change the directory until then.
     ///
     /// # Errors
     /// Why not, and what to do.
-    pub(crate) fn directory(&self, source: &FileSystemSource, is_remote: bool) -> Result<&Path, String> {
-        if is_remote || self.is_remote {
-            return Err(
-                "instances are on other machines, which do not have this machine's directories; copy the data \
-                        to S3 (`aws s3 cp --recursive`) and give S3DataSource"
-                    .to_owned(),
-            );
+    pub(crate) fn directory(&self, source: &FileSystemSource, target: Option<&str>) -> Result<&Path, String> {
+        let has = |target: &str| self.on_targets.get(target).is_some_and(|ids| ids.contains(&source.id));
+        match target {
+            Some(target) if !has(target) => {
+                return Err(format!(
+                    "the nodes of {target} have no file system {}: the owner of the server names those that a Slurm target's \
+                     nodes have at the same path by file_systems of [target.{target}]; or copy the data to S3 (`aws s3 cp \
+                     --recursive`) and give S3DataSource",
+                    source.id
+                ));
+            }
+            None if self.is_remote => {
+                return Err(
+                    "instances are on other machines, which do not have this machine's directories; copy the data \
+                     to S3 (`aws s3 cp --recursive`) and give S3DataSource"
+                        .to_owned(),
+                );
+            }
+            _ => {}
         }
         let Some(root) = self.roots.get(&source.id) else {
             return Err(format!(
@@ -73,6 +102,9 @@ impl FileSystems {
             return Err(format!("{} is mounted read-only here; set FileSystemAccessMode to ro", source.id));
         }
         let root = &root.path;
+        if target.is_some() && !root.is_dir() {
+            return Ok(root);
+        }
         let mut at = root.clone();
         // Names alone: the request's check leaves no other component.
         for name in source.directory.split('/').filter(|name| !name.is_empty()) {
@@ -109,7 +141,8 @@ mod tests {
         let roots = [("fs-00000001", "srv"), ("fs-00000002", "none")];
         let root = |name: &str| SharedDirectory { path: temp.path().join(name), is_read_only: true };
         let roots = roots.map(|(id, name)| (id.to_owned(), root(name))).into();
-        let systems = FileSystems::new(roots);
+        let mut systems = FileSystems::new(roots);
+        systems.on_target("lab", &["fs-00000001", "fs-00000002"].map(str::to_owned)).unwrap();
         for (id, directory, expected) in [
             ("fs-00000001", "", Ok("srv")),
             ("fs-00000001", "a/b", Ok("srv")),
@@ -121,15 +154,24 @@ mod tests {
             ("fs-00000003", "", Err("[file_systems] fs-00000003")),
         ] {
             let source = FileSystemSource { id: id.to_owned(), is_writable: false, directory: directory.to_owned() };
-            let written = systems.directory(&FileSystemSource { is_writable: true, ..source.clone() }, false);
+            let written = systems.directory(&FileSystemSource { is_writable: true, ..source.clone() }, None);
             assert!(written.is_err_and(|why| why.contains("read-only") || why.contains("[file_systems]")));
-            let elsewhere = systems.directory(&source, true).unwrap_err();
-            assert!(elsewhere.contains("other machines"), "{elsewhere}");
-            match (systems.directory(&source, false), expected) {
-                (Ok(root), Ok(name)) => assert_eq!(root, temp.path().join(name)),
-                (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
-                (found, expected) => panic!("{id} {directory}: {found:?}, expected {expected:?}"),
+            let elsewhere = systems.directory(&source, Some("k8s")).unwrap_err();
+            assert!(elsewhere.contains("[target.k8s]"), "{elsewhere}");
+            for target in [None, Some("lab")] {
+                // The nodes may have what this machine lacks.
+                let expected = match (target, id) {
+                    (Some(_), "fs-00000002") => Ok("none"),
+                    (Some(_), "fs-00000003") => Err("[target.lab]"),
+                    _ => expected,
+                };
+                match (systems.directory(&source, target), expected) {
+                    (Ok(root), Ok(name)) => assert_eq!(root, temp.path().join(name)),
+                    (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+                    (found, expected) => panic!("{id} {directory} {target:?}: {found:?}, expected {expected:?}"),
+                }
             }
         }
+        assert_eq!(systems.on_target("lab", &["fs-00000009".to_owned()]), Err("fs-00000009".to_owned()));
     }
 }

@@ -77,7 +77,7 @@ impl Plans {
         for channel in &request.channels {
             let hosts = Vec::from_iter(Host::all(instances).filter(|host| is_for(channel, &groups, *host)));
             let hosts_of = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-            let made = self.channel(&inputs, attempt, channel, &image, hosts_of)?;
+            let made = self.channel(&inputs, attempt, channel, &image, (placement.node(Host::FIRST), hosts_of))?;
             found.push(hosts.into_iter().zip(made).collect());
         }
         let checkpoint = match &request.checkpoint {
@@ -263,12 +263,12 @@ impl Plans {
         attempt: &AttemptId,
         channel: &Channel,
         image: &Image,
-        hosts: u32,
+        (node, hosts): (&str, u32),
     ) -> Result<Vec<(Input, Delivery)>, NotPrepared> {
         match &channel.source {
             ChannelSource::S3(source) => inputs.prepare(attempt, channel, source, mode_of(channel, image), hosts),
             ChannelSource::FileSystem { file_system } => {
-                let root = self.file_systems.directory(file_system, inputs.is_remote());
+                let root = self.file_systems.directory(file_system, inputs.is_remote().then_some(node));
                 let root = root.map_err(|why| format!("ClientError: channel {}: {why}", channel.name))?;
                 let below = file_system.directory.clone();
                 let delivery = Delivery::Directory { below, is_writable: file_system.is_writable };

@@ -79,7 +79,7 @@ pub struct CreateTrainingJob {
     pub tags: Vec<Tag>,
     /// No route out of the instances, not even to this server.
     pub enable_network_isolation: bool,
-    /// Accepted: instances of one machine talk over a private bridge anyway.
+    /// Accepted, without effect.
     pub enable_inter_container_traffic_encryption: bool,
     /// The job may be interrupted.
     pub enable_managed_spot_training: bool,

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use shoal_server::{FileSystems, SharedDirectory};
 
-use super::{Typed, lists, wrong};
+use super::{Typed, lists, targets::{Target, targets}, wrong};
+use crate::exit::UsageError;
 
 const NAME: &str = "file_systems";
 
-pub(super) fn file_systems(typed: &Typed) -> Result<FileSystems> {
+/// Those of this machine, and which of them the nodes of targets have.
+pub(super) fn file_systems(typed: &Typed, targets: &[Target]) -> Result<FileSystems> {
     let mut roots = BTreeMap::new();
     for (id, root) in lists::pairs(typed.value(NAME)) {
         let root = SharedDirectory::parse(root);
@@ -25,7 +27,15 @@ pub(super) fn file_systems(typed: &Typed) -> Result<FileSystems> {
             ));
         }
     }
-    Ok(FileSystems::new(roots))
+    let mut systems = FileSystems::new(roots);
+    for Target { name, file_systems, .. } in targets {
+        systems.on_target(name, file_systems).map_err(|unknown| {
+            UsageError(format!(
+                "[target.{name}]: file_systems has {unknown}, which is not in [file_systems]: name its path there"
+            ))
+        })?;
+    }
+    Ok(systems)
 }
 
 #[cfg(test)]
@@ -37,7 +47,8 @@ mod tests {
     fn read(file: &str) -> Result<FileSystems> {
         let flags = [("data_dir".to_owned(), "/data".to_owned())].into();
         let read = |path: &Path| Ok((path == Path::new("/data/shoal.toml")).then(|| file.to_owned()));
-        file_systems(&Typed::gather(&flags, &|_| None, &read)?)
+        let typed = Typed::gather(&flags, &|_| None, &read)?;
+        file_systems(&typed, &targets(&typed)?)
     }
 
     #[test]
@@ -53,6 +64,12 @@ mod tests {
             assert_eq!(read(file).unwrap(), expected, "{file}");
         }
         assert_eq!(read("").unwrap(), FileSystems::default());
+        let lab = "agents_listen = \"0.0.0.0:0\"\n[target.lab]\nkind = \"slurm\"\nfile_systems = [\"fs-01234567\"]\n";
+        let error = read(lab).unwrap_err().to_string();
+        assert_eq!(error, "[target.lab]: file_systems has fs-01234567, which is not in [file_systems]: name its path there");
+        let mut expected = FileSystems::new([("fs-01234567".to_owned(), root("/srv", false))].into());
+        expected.on_target("lab", &["fs-01234567".to_owned()]).unwrap();
+        assert_eq!(read(&format!("{lab}[file_systems]\nfs-01234567 = \"/srv\"")).unwrap(), expected);
         for file in [
             "[file_systems]\nfs-1 = \"/srv\"",
             "[file_systems]\nfs-01234567 = \"srv\"",

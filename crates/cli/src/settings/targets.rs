@@ -27,6 +27,8 @@ pub(crate) struct Target {
     pub(crate) shared: Option<PathBuf>,
     /// Most bytes that are kept there for the next job.
     pub(crate) shared_size: Option<u64>,
+    /// Ids of file systems that the nodes have at the paths of `[file_systems]`.
+    pub(crate) file_systems: Vec<String>,
     pub(crate) scheduler: Scheduler,
 }
 

@@ -163,7 +163,8 @@ fn unscheduled(reason: &str, message: &str) -> String {
         "Unschedulable" if message.contains("nsufficient") => {
             " (it waits for capacity; if no node is that large, give the type less by cpus, memory or gpus)"
         }
-        "SchedulingGated" => return "Kueue has not admitted it yet (SchedulingGated)".to_owned(),
+        "SchedulingGated" => return "Kueue has not admitted it yet (SchedulingGated): `kubectl get localqueues,workloads` in the namespace shows its queue, and why it waits"
+                .to_owned(),
         _ => "",
     };
     match message {

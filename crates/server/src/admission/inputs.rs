@@ -23,8 +23,8 @@ pub(super) struct Inputs<'a> {
     pub(super) region: &'a str,
     /// What the job's creator may read.
     pub(super) may_read: &'a MayRead,
-    /// Instances are on a compute target.
-    pub(super) is_remote: bool,
+    /// The compute target that the instances are on, if they are on one.
+    pub(super) target: Option<&'a str>,
 }
 
 impl Inputs<'_> {
@@ -37,7 +37,7 @@ impl Inputs<'_> {
             match &channel.source {
                 ChannelSource::FileSystem { file_system } => {
                     let field = format!("{path}.dataSource.fileSystemDataSource");
-                    self.file_systems.directory(file_system, self.is_remote).map_err(|why| invalid(&field, &why))?;
+                    self.file_systems.directory(file_system, self.target).map_err(|why| invalid(&field, &why))?;
                 }
                 ChannelSource::S3(source) if mode_of(channel, image) == InputMode::Pipe => {
                     self.pipe(channel, source, &path, &request.role_arn)?;

@@ -22,7 +22,7 @@ const SIMULATION: &str =
 const SESSION: &str = "no condition of a policy can look at it";
 const NOT_RUN: &str = "a model is a record: it is kept and shown, and nothing here runs it";
 const IMAGES: &str = "images come from this machine's container engine, by its own network";
-const LOGINS: &str = "images come from this machine's container engine, with its logins (`docker login`)";
+const LOGINS: &str = "images come by the logins of this machine's container engine (`docker login`), on Kubernetes by `image_pull_secrets`";
 const ACCOUNTS: &str = "there is one account";
 const BILLING: &str = "what training costs here has no taxes, credits or subscriptions";
 const OUTPUT: &str = "it belongs to answers; in a request it is not read";
@@ -84,12 +84,12 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         Any,
         "InstanceCount says how many instances the job has",
     ),
-    sagemaker(TRAINING, "VpcConfig", Any, "instances are on this machine, each job in a network of its own"),
+    sagemaker(TRAINING, "VpcConfig", Any, "a job is in a network of its own on this machine, and in its nodes' on a compute target"),
     sagemaker(
         TRAINING,
         "EnableInterContainerTrafficEncryption",
         Any,
-        "instances are on this machine and talk over a private bridge; nothing is encrypted there",
+        "instances on this machine talk over a private bridge, those on a compute target over its network; neither is encrypted",
     ),
     sagemaker(TRAINING, "DebugRuleConfigurations[].RuleEvaluatorImage", Required, EVALUATED),
     sagemaker(TRAINING, "DebugRuleConfigurations[].InstanceType", Any, EVALUATED),

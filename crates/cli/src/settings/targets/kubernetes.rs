@@ -66,6 +66,7 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         cache: None,
         shared: None,
         shared_size: None,
+        file_systems: Vec::new(),
         scheduler: Scheduler::Kubernetes(Box::new(kubernetes)),
     })
 }

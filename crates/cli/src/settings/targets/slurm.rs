@@ -19,6 +19,7 @@ const REST: [&str; 5] = ["rest", "api_version", "user", "token_file", "token_com
 
 pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageError> {
     let members = ["kind", "conf", "instances", "program", "cache", "shared", "shared_size", "nodes", "args", "types"];
+    let members = [&members[..], &["file_systems"]].concat();
     known(table, &[&members, &SBATCH, &REST, &users::MEMBERS], place)?;
     let rest = rest(table, place)?;
     let slurm = SlurmOptions {
@@ -50,6 +51,7 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         cache: path(table, "cache", place, "the directory on the nodes for environments and inputs")?,
         shared: path(table, "shared", place, "a directory that all nodes see")?,
         shared_size: shared_size(table, place)?,
+        file_systems: command(table, "file_systems", place, "[\"fs-0123456a\"]")?.unwrap_or_default(),
         scheduler: Scheduler::Slurm(Box::new(slurm)),
     })
 }
@@ -90,7 +92,7 @@ fn rest(table: &toml::Table, place: &str) -> Result<Option<RestOptions>, UsageEr
     }))
 }
 
-/// A command of the owner's, with its arguments.
+/// A list of texts, such as a command with its arguments.
 fn command(table: &toml::Table, name: &str, place: &str, example: &str) -> Result<Option<Vec<String>>, UsageError> {
     let wrong = || UsageError(format!("{place}: {name} is a list of texts, such as {example}"));
     let Some(value) = table.get(name) else { return Ok(None) };
