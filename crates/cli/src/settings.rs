@@ -159,6 +159,7 @@ impl Settings {
         }
         let lease = typed.value("lease_s");
         let targets = targets::targets(typed)?;
+        let file_systems = file_systems::file_systems(typed, &targets)?;
         Ok(Self {
             // Clients that are told of its files may run in another directory.
             data_dir: std::path::absolute(typed.data_dir()).unwrap_or_else(|_| typed.data_dir().to_owned()),
@@ -201,7 +202,7 @@ impl Settings {
                 command => EngineChoice::Command(command.to_owned()),
             },
             network: network(typed)?,
-            file_systems: file_systems::file_systems(typed, &targets)?,
+            file_systems,
             quotas: quotas::quotas(typed)?,
             roles: roles::roles(typed)?,
             kms: kms::kms(typed)?,

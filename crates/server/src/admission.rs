@@ -91,7 +91,7 @@ impl Admission {
                  have the network of its nodes: ask for one instance, or choose the target local by the tag '{TARGET_TAG}'."
             )));
         }
-        if let Some(target) = target.filter(|_| request.min_instances.is_some()) {
+        if let Some(target) = target.as_ref().filter(|_| request.min_instances.is_some()) {
             return Err(Error::validation(format!(
                 "A job that continues with fewer instances (the tag '{MIN_INSTANCES_TAG}') runs on this machine alone, not \
                  on the compute target {target}: remove the tag, or choose the target local by the tag '{TARGET_TAG}'."

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use shoal_server::{FileSystems, SharedDirectory};
 
-use super::{Typed, lists, targets::{Target, targets}, wrong};
+use super::{Typed, lists, targets::Target, wrong};
 use crate::exit::UsageError;
 
 const NAME: &str = "file_systems";
@@ -42,6 +42,7 @@ pub(super) fn file_systems(typed: &Typed, targets: &[Target]) -> Result<FileSyst
 mod tests {
     use std::path::Path;
 
+    use super::super::targets::targets;
     use super::*;
 
     fn read(file: &str) -> Result<FileSystems> {
