@@ -13,6 +13,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -79,7 +80,7 @@ def missing():
 class Cluster:
     """Nodes n1 .. nN, each with 8 processors and 64 GiB by its own account. With `own_caches` each
     has its own cache; else all have this machine's. Caches in `disks` are file systems of that size.
-    `gpus`: that many files of each node count as GPUs.
+    `gpus`: that many device nodes of each node count as GPUs.
     """
 
     def __init__(self, root, nodes=4, own_caches=False, disks=None, gpus=0):
@@ -117,7 +118,8 @@ class Cluster:
         self.conf.write_text(text + PARTITIONS)
         files = [self.root / f"nvidia{number}" for number in range(self.gpus)]
         for file in files:
-            file.touch()
+            # As /dev/null is.
+            os.mknod(file, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
         (self.root / "gres.conf").write_text("".join(f"Name=gpu File={file}\n" for file in files))
         # slurmd looks for control groups, which nothing here uses, and takes this for an answer.
         (self.root / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")

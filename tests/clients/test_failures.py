@@ -56,7 +56,6 @@ def test_a_failure_file_that_is_none(jobs):
         assert "the real thing" in reason and "root:" not in reason, reason
 
 
-@pytest.mark.targets
 @pytest.mark.usefixtures("limited")
 def test_running_out_of_memory_is_told(jobs):
     reason = jobs.failed(

