@@ -90,7 +90,9 @@ def main():
             print(re.search("first byte.*", lines)[0])
             read, seconds = re.search(r"read (\d+) bytes in ([\d.]+)", lines).groups()
             rate = int(read) / float(seconds)
-            print(f"a reader in order: {rate / 1e6:.0f} MB/s, {100 * rate / source:.0f} % of the stored file's, {100 * rate / get:.0f} % of the GET's")
+            print(
+                f"a reader in order: {rate / 1e6:.0f} MB/s, {100 * rate / source:.0f} % of the stored file's, {100 * rate / get:.0f} % of the GET's"
+            )
         finally:
             house.close()
             cluster.down()

@@ -102,7 +102,9 @@ def main():
             begin = time.time()
             took = do_nothing(jobs, 100)
             of_slurm = started(cluster) - begin
-            print(f"100 trials, one at a time: {took:.1f} s, {took - of_slurm:.1f} s from Slurm's start of the allocation")
+            print(
+                f"100 trials, one at a time: {took:.1f} s, {took - of_slurm:.1f} s from Slurm's start of the allocation"
+            )
             count = cluster.call("squeue", "-h", "--states=all", "-o", "%j").split()
             print(f"allocations of the 100 trials: {len(count) - 2 * turns}")
         finally:

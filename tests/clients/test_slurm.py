@@ -85,7 +85,7 @@ def test_types_and_tags_choose_the_target(jobs, cluster):
 
 
 def test_jobs_on_one_node_have_the_gpus_that_slurm_gives_them(jobs):
-    """The agent says which device nodes it looks for: there are none here."""
+    """The log has which device nodes the agent looks for: there are none here."""
     names = [slurm(jobs, WAITS, kind="ml.g4dn.xlarge") for _ in range(2)]
     for name in names:
         jobs.saying(name, "ready")

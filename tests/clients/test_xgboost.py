@@ -141,7 +141,9 @@ def test_real_data_on_several_instances(jobs, tmp_path, instances):
     }
     names = [
         jobs.xgboost(f"xgb/titanic/{instances}/", "xgb/titanic/validation/", **parameters),
-        jobs.xgboost(f"xgb/titanic/{instances}/", "xgb/titanic/validation/", instances=instances, sharded=True, **parameters),
+        jobs.xgboost(
+            f"xgb/titanic/{instances}/", "xgb/titanic/validation/", instances=instances, sharded=True, **parameters
+        ),
     ]
     for name in names:
         jobs.completed(name)

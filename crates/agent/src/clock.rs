@@ -38,7 +38,9 @@ mod tests {
         for (before, after, server) in [(10_000, 10_001, 5000), (5000, 5001, 10_001), (5000, 20_000, 12_000)] {
             assert_eq!(of(before, after, server), None);
         }
-        assert!(of(3_605_001, 3_606_000, 5000).unwrap().starts_with("the clock of n1 is 3600 s ahead of the server's:"));
+        assert!(
+            of(3_605_001, 3_606_000, 5000).unwrap().starts_with("the clock of n1 is 3600 s ahead of the server's:")
+        );
         assert!(of(4000, 5000, 66_000).unwrap().starts_with("the clock of n1 is 61 s behind the server's:"));
         assert_eq!(of(0, 20_000, 24_000), None, "it may have waited for the answer");
     }

@@ -12,9 +12,9 @@ use shoal_link::{Decoder, Frame, Hello, PROTOCOL, ReportBody, ToAgent, ToServer,
 use crate::Options;
 use crate::clock;
 use crate::events::Event;
+use crate::node;
 use crate::outbox::Outbox;
 use crate::server::{Server, is_refusal};
-use crate::shared_objects::node;
 
 /// How long a first welcome may take; the lease is not known before it.
 const FIRST_CONTACT: Duration = Duration::from_secs(60);
@@ -104,7 +104,7 @@ impl Line<'_> {
         let position = self.outbox.connect(acked);
         if !self.welcomed {
             self.welcomed = true;
-            let doubt = |server_ms| clock::doubt(before, clock::now_ms(), server_ms, &node().unwrap_or_default());
+            let doubt = |server_ms| clock::doubt(before, clock::now_ms(), server_ms, &node::name().unwrap_or_default());
             if let Some(text) = server_ms.and_then(doubt) {
                 // The outbox is closed when the attempt is over.
                 let _ = self.outbox.report(ReportBody::Note { text });

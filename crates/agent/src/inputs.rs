@@ -270,7 +270,13 @@ impl Line {
     fn ask_part(&mut self, part: Part<'_>, unsummed: bool) -> Result<(Vec<u8>, String), Failure> {
         let Part { tree, id, offset, length } = part;
         let mut content = Vec::new();
-        self.asking.ask(ToServer::FetchPart { tree: tree.tree.clone(), id: id.to_owned(), offset, length, unsummed })?;
+        self.asking.ask(ToServer::FetchPart {
+            tree: tree.tree.clone(),
+            id: id.to_owned(),
+            offset,
+            length,
+            unsummed,
+        })?;
         let sum = self.take_object(&mut |bytes| {
             // As a rule it comes in one piece.
             match content.is_empty() {

@@ -33,6 +33,7 @@ mod lines;
 mod machine_network;
 mod mirror;
 pub mod mpi;
+mod node;
 mod objects;
 mod outbox;
 mod outcome;

@@ -23,7 +23,7 @@ use crate::part_files::{PART, PartFiles};
 const AHEAD: u64 = 16;
 /// Connections that fetch ahead, one thread each.
 const FETCHERS: usize = 3;
-/// Parts in memory: those that nobody has read to their end yet, and those for which the cache has
+/// Parts in memory: those that are not read to their end yet, and those for which the cache has
 /// no room.
 const IN_MEMORY: usize = 24;
 /// Objects whose two files are open.
@@ -125,7 +125,7 @@ impl Parts {
         Self::holding(IN_MEMORY, origin, cache, stored)
     }
 
-    /// With at most so many parts in memory.
+    /// With at most `most_in_memory` parts in memory.
     fn holding(
         most_in_memory: usize,
         origin: Box<dyn Origin>,

@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime};
 use shoal_link::PRIVATE_ID;
 
 use crate::leftovers;
+use crate::node;
 use crate::objects::{Fetch, Keeps, MODE, POLL, PlaceError, digest, entries};
 
 /// As a time of change: the object is as it was put there.
@@ -47,11 +48,6 @@ pub(crate) struct SharedObjects {
     _lock: File,
 }
 
-/// This machine's name.
-pub(crate) fn node() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_owned())
-}
-
 impl SharedObjects {
     /// Opens it for an agent. The error has what to do.
     pub(crate) fn open(place: &SharedPlace, run: &str, host: u32) -> Result<Self, String> {
@@ -63,7 +59,7 @@ impl SharedObjects {
             ));
         }
         let root = place.dir.join("shoal");
-        let node = node().map_err(|error| format!("this node has no name: {error}"))?;
+        let node = node::name().map_err(|error| format!("this node has no name: {error}"))?;
         let own = root.join("trees").join(&node).join(run).join(format!("algo-{host}"));
         let made = || -> io::Result<File> {
             for name in ["objects", "locks"] {

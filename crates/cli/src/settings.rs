@@ -161,7 +161,7 @@ impl Settings {
         let targets = targets::targets(typed)?;
         let file_systems = file_systems::file_systems(typed, &targets)?;
         Ok(Self {
-            // Clients that are told of its files may run in another directory.
+            // Clients that get paths below it may run in another directory.
             data_dir: std::path::absolute(typed.data_dir()).unwrap_or_else(|_| typed.data_dir().to_owned()),
             data_dir_needs_no_flag: *typed.origin("data_dir") != Origin::Flag("--data-dir".to_owned()),
             objects: objects(typed)?,

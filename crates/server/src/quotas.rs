@@ -97,7 +97,7 @@ impl QuotaOptions {
         let without = self.users.keys().filter(|name| *name != OWNER && !keys.contains(name));
         let doubt = |name: &String| {
             let hint = near(name, keys.iter().map(String::as_str));
-            format!("[quota.\"user:{name}\"] limits nobody as long as there is no key {name}{hint}")
+            format!("[quota.\"user:{name}\"] has no effect as long as there is no key {name}{hint}")
         };
         without.map(doubt).collect()
     }
@@ -247,7 +247,7 @@ mod tests {
         let users = ["anna", "bobb", OWNER].map(|name| (name.to_owned(), UserQuota::default()));
         let options = QuotaOptions { users: users.into(), ..QuotaOptions::default() };
         let doubts = options.doubts(&["anna", "bob"].map(str::to_owned));
-        let expected = "[quota.\"user:bobb\"] limits nobody as long as there is no key bobb; did you mean bob?";
+        let expected = "[quota.\"user:bobb\"] has no effect as long as there is no key bobb; did you mean bob?";
         assert_eq!(doubts, [expected]);
     }
 

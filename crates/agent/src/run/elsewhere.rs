@@ -11,9 +11,10 @@ use crate::causes::with_causes;
 use crate::fetched::Fetched;
 use crate::inputs::{InputError, localise};
 use crate::instance::InstanceError;
+use crate::node;
 use crate::objects::{Keeps, PlaceError};
 use crate::relay::Relay;
-use crate::shared_objects::{self, SharedObjects};
+use crate::shared_objects::SharedObjects;
 
 /// The assignment with all of that; `None` if it lacks nothing.
 pub(super) fn bring(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Option<Assignment>, InstanceError> {
@@ -24,7 +25,7 @@ pub(super) fn bring(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Op
     bring_all(agent, assignment).map(Some).map_err(|error| match error {
         InstanceError::Input(error) => {
             // A machine without a name is named by nothing.
-            let node = shared_objects::node().unwrap_or_default();
+            let node = node::name().unwrap_or_default();
             if matches!(&error, InputError::Place(error) if error.is_full()) {
                 // Parts that have come must not keep the next job from running here.
                 let _ = agent.options.objects.make_room();

@@ -165,7 +165,7 @@ impl Server {
         self.state().drops_acknowledgements = drops;
     }
 
-    /// Says what time it is.
+    /// The time that it sends.
     pub(crate) fn set_clock(&self, now_ms: u64) {
         self.state().clock_ms = Some(now_ms);
     }

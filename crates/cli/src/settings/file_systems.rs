@@ -67,7 +67,10 @@ mod tests {
         assert_eq!(read("").unwrap(), FileSystems::default());
         let lab = "agents_listen = \"0.0.0.0:0\"\n[target.lab]\nkind = \"slurm\"\nfile_systems = [\"fs-01234567\"]\n";
         let error = read(lab).unwrap_err().to_string();
-        assert_eq!(error, "[target.lab]: file_systems has fs-01234567, which is not in [file_systems]: name its path there");
+        assert_eq!(
+            error,
+            "[target.lab]: file_systems has fs-01234567, which is not in [file_systems]: name its path there"
+        );
         let mut expected = FileSystems::new([("fs-01234567".to_owned(), root("/srv", false))].into());
         expected.on_target("lab", &["fs-01234567".to_owned()]).unwrap();
         assert_eq!(read(&format!("{lab}[file_systems]\nfs-01234567 = \"/srv\"")).unwrap(), expected);

@@ -99,7 +99,9 @@ impl Inputs {
                         (tree, Err(io::Error::other("it is none of the attempt's inputs")))
                     }
                     Frame::Message(ToServer::List { tree }) => (tree, list(&self.trees.manifest(tree), sender)),
-                    Frame::Message(ToServer::Fetch { tree, id, elsewhere }) => (tree, line.object(tree, id, *elsewhere)),
+                    Frame::Message(ToServer::Fetch { tree, id, elsewhere }) => {
+                        (tree, line.object(tree, id, *elsewhere))
+                    }
                     Frame::Message(ToServer::FetchPart { tree, id, offset, length, unsummed: true }) => {
                         (tree, line.send_unsummed(tree, id, *offset, *length))
                     }

@@ -84,7 +84,12 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         Any,
         "InstanceCount says how many instances the job has",
     ),
-    sagemaker(TRAINING, "VpcConfig", Any, "a job is in a network of its own on this machine, and in its nodes' on a compute target"),
+    sagemaker(
+        TRAINING,
+        "VpcConfig",
+        Any,
+        "a job is in a network of its own on this machine, and in its nodes' on a compute target",
+    ),
     sagemaker(
         TRAINING,
         "EnableInterContainerTrafficEncryption",

@@ -52,7 +52,9 @@ fn a_pod_waits_for_a_node_and_its_reason_says_what_to_do() {
     );
     let why = waits(unscheduled("Unschedulable", "0/3 nodes are available: 3 node(s) didn't match node selector."));
     assert!(why.contains("kubectl get nodes --show-labels"), "{why}");
-    assert!(waits(unscheduled("SchedulingGated", "x")).starts_with("Kueue has not admitted it yet (SchedulingGated): "));
+    assert!(
+        waits(unscheduled("SchedulingGated", "x")).starts_with("Kueue has not admitted it yet (SchedulingGated): ")
+    );
     assert_eq!(waits(json!({"phase": "Pending"})), NOT_SEEN);
     assert_eq!(of(&serde_json::from_value(json!({"metadata": {}})).expect("a pod")), PodState::Waits(NOT_SEEN.into()));
 }
