@@ -187,8 +187,10 @@ def test_what_is_wrong_with_the_store_is_reported_at_the_start(new_house, store)
 
     empty = house.root / "another"
     assert "another data directory" in start(store.address("contents"), empty)
-    assert "create it" in start(store.address("x").replace("ours", "none-of-ours"), empty)
-    if store.kind == "s3s-fs":
+    if store.kind == "moto":
+        # s3s-fs makes a bucket that is not there.
+        assert "create it" in start(store.address("x").replace("ours", "none-of-ours"), empty)
+    else:
         assert "refuses this server's keys" in start(store.address("x"), empty, AWS_SECRET_ACCESS_KEY="wrong")
     house.stop()
     assert "start the server with the setting objects" in start(None, house.data)
