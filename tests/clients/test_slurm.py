@@ -270,6 +270,10 @@ def test_a_server_that_takes_over_has_the_jobs_of_the_lost_one(jobs, cluster):
     house = jobs.house
     running = slurm(jobs, "echo ready; until [ -e /tmp/over ]; do sleep 0.1; done; sleep 3; echo continued")
     jobs.saying(running, "ready")
+    outside = cluster.call("sbatch", "--parsable", "--output=/dev/null", "-N2", "--exclusive", "--wrap", "sleep 1000")
+    queued = slurm(jobs, "echo its turn", instances=2)
+    eventually(lambda: "Waiting in the queue of compute target cluster" in message(jobs, queued))
+    submitted = set(queue(cluster))
     target = house.root / "taken-over"
     house.shoal("backup", target)
     house.stop(signal.SIGKILL)
@@ -282,6 +286,10 @@ def test_a_server_that_takes_over_has_the_jobs_of_the_lost_one(jobs, cluster):
     eventually(lambda: house.shoal(*touch, check=False).returncode == 0)
     jobs.completed(running)
     assert jobs.lines(running)[-1] == "continued"
+    assert set(queue(cluster)) <= submitted, "none was submitted again"
+    cluster.call("scancel", outside.strip())
+    jobs.completed(queued)
+    assert jobs.lines(queued) == ["its turn"]
 
 
 def test_a_controller_that_is_gone_delays_and_fails_nothing(jobs, cluster):
