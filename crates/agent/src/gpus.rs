@@ -17,7 +17,7 @@ const FROM: &str = "SHOAL_GPUS_FROM";
 pub(crate) fn numbers(assigned: &[u32], variable: &dyn Fn(&str) -> Option<String>) -> Vec<u32> {
     let Some(given) = variable(FROM).and_then(|name| variable(&name)) else { return assigned.to_vec() };
     let given: Option<Vec<u32>> = given.split(',').map(|number| number.trim().parse().ok()).collect();
-    // What is no list of numbers, such as one of MIG's names, is left to the scheduler's limits.
+    // MIG's names are no numbers of device nodes.
     let Some(given) = given else { return assigned.to_vec() };
     assigned.iter().filter_map(|index| given.get(*index as usize).copied()).collect()
 }
