@@ -204,7 +204,7 @@ fn output_arrives_as_lines(_: &Support) {
     assert_eq!(heard.points(), [("auc".to_owned(), 7.0)]);
     let notes = heard.notes();
     assert!(notes.iter().any(|note| note.starts_with("metric broken is not collected: ")), "{notes:?}");
-    assert!(notes.iter().any(|note| note.contains(" s ahead of the server's, ")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains(" s ahead of the server's: ")), "{notes:?}");
     assert_eq!(heard.parts.len(), 0, "there is no artifact");
     stage.release();
 }
