@@ -46,6 +46,7 @@ def test_an_agent_leads_a_session_of_its_own(jobs):
     assert {os.getsid(pid) for pid in agents.values()} == set(agents.values())
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+    traces.nothing_left(jobs.house)
 
 
 @pytest.mark.parametrize("host", [1, 2])
@@ -105,6 +106,7 @@ def test_a_server_that_was_frozen_blames_nobody(jobs):
     assert jobs.describe(idle)["TrainingJobStatus"] == "InProgress"
     jobs.sagemaker.stop_training_job(TrainingJobName=idle)
     assert jobs.wait(idle)["TrainingJobStatus"] == "Stopped"
+    traces.nothing_left(jobs.house)
 
 
 @pytest.mark.parametrize("who", ["program", "init"])
