@@ -61,10 +61,10 @@ def by_sdk_v2(house, directory, estimator, each, script, *channel):
 @pytest.mark.parametrize("instances", [pytest.param(2, marks=pytest.mark.targets), 4])
 def test_torchrun_on_several_instances(jobs, digits, instances):
     name = trained(jobs, digits, "sagemaker_torch_distributed_enabled", instances, "gloo")
-    said = next(line for line in jobs.logs(name)["algo-2"] if "Invoking script" in line)
+    started = next(line for line in jobs.logs(name)["algo-2"] if "Invoking script" in line)
     # On a cluster each job has ports of its own.
     command = rf"torchrun --nnodes {instances} --nproc_per_node 1 --master_addr algo-1 --master_port \d+ --node_rank 1 train.py --backend gloo"
-    assert re.search(command, said), said
+    assert re.search(command, started), started
 
 
 def test_a_process_of_torchruns_that_raises_gives_the_reason(jobs, digits):

@@ -34,9 +34,11 @@ pub(crate) fn all_are_wanted() -> bool {
     env::args().any(|word| word == "--all")
 }
 
-/// Creates PyTorch's environment, and with `--all` the others; PyTorch's interpreter.
+/// Creates the environments of PyTorch and XGBoost, and with `--all` the others; PyTorch's
+/// interpreter.
 pub(crate) fn prepare(shoal: &Path, workspace: &Workspace, outcome: &mut Outcome) -> Result<Option<PathBuf>> {
     let python = prepare_one(shoal, "pytorch", outcome)?;
+    prepare_one(shoal, "xgboost", outcome)?;
     if all_are_wanted() {
         for (name, _) in LARGE {
             prepare_one(shoal, name, outcome)?;

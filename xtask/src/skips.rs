@@ -42,6 +42,8 @@ const REASONS: &[(&str, Lacks)] = &[
     // Programs that another test starts, and what only measures.
     ("run by the other test", |_| true),
     ("a measurement: ", |_| true),
+    // `cargo xtask bench s3` installs it.
+    ("needs s3s-fs", |_| !runs("command -v s3s-fs || ls \"$HOME/.cache/shoal/peers/bin/s3s-fs\"")),
     ("needs mpirun", |_| !runs("command -v mpirun")),
     ("needs promtool", |_| !runs("command -v promtool")),
     // Instructions are counted where the bounds hold: with AVX2, which valgrind knows.
