@@ -5,6 +5,8 @@ import pytest
 from house import eventually
 from tunings import Tunings
 
+pytestmark = pytest.mark.targets
+
 
 @pytest.fixture(scope="module")
 def tunings(jobs):
@@ -17,7 +19,6 @@ def value(trial):
     return trial["FinalHyperParameterTuningJobObjectiveMetric"]["Value"]
 
 
-@pytest.mark.targets
 def test_a_random_search_of_the_built_in_xgboost(jobs, tunings):
     ranges = {
         "ContinuousParameterRanges": [
@@ -75,7 +76,6 @@ def epochs_of(jobs, trial):
     ]
 
 
-@pytest.mark.targets
 def test_hyperband_stops_what_falls_behind(jobs, tunings):
     name = hyperband(tunings)
     it = tunings.completed(name)
@@ -102,14 +102,12 @@ def test_the_same_seed_gives_the_same_trials(tunings):
     assert sorted(map(str, first)) == sorted(map(str, second))
 
 
-@pytest.mark.targets
 def test_two_tuning_jobs_at_once_share_the_machine(tunings):
     names = [hyperband(tunings, trials=8, parallel=2) for _ in range(2)]
     for name in names:
         assert tunings.completed(name)["BestTrainingJob"]
 
 
-@pytest.mark.targets
 def test_a_stop_ends_all_trials(jobs, tunings):
     name = tunings.create(tunings.curve(epochs=1000, pause=0.05), trials=20, parallel=2)
     eventually(lambda: len([it for it in tunings.trials(name) if it["TrainingJobStatus"] == "InProgress"]) == 2)
