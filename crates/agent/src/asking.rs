@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::net::Shutdown;
+use rustix::net::sockopt::{self, Timeout};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shoal_link::{FRAME_HEADER_BYTES, Frame, FrameHeader, encode};
@@ -73,22 +74,14 @@ fn shut_down(socket: &OwnedFd) {
 impl Asking {
     /// Reads and writes that take longer than `timeout` are errors.
     pub(crate) fn new(stream: Stream, timeout: Duration) -> io::Result<Self> {
-        let timeout = Some(timeout);
-        match &stream {
-            Stream::Socket(socket) => {
-                socket.set_read_timeout(timeout)?;
-                socket.set_write_timeout(timeout)?;
-            }
-            Stream::Tls(tls) => {
-                tls.sock.0.get_ref().set_read_timeout(timeout)?;
-                tls.sock.0.get_ref().set_write_timeout(timeout)?;
-            }
-        }
         let socket = match &stream {
             Stream::Socket(socket) => socket.as_fd(),
             Stream::Tls(tls) => tls.sock.0.get_ref().as_fd(),
         };
         let socket = Arc::new(socket.try_clone_to_owned()?);
+        for of in [Timeout::Recv, Timeout::Send] {
+            sockopt::set_socket_timeout(&socket, of, Some(timeout))?;
+        }
         Ok(Self { stream: BufReader::new(stream), socket })
     }
 

@@ -414,6 +414,12 @@ mod tests {
     }
 
     #[test]
+    fn the_data_directory_is_the_same_from_every_directory() {
+        let relative = settings(&[("data_dir", "data")]).unwrap().data_dir;
+        assert_eq!(relative, std::env::current_dir().unwrap().join("data"));
+    }
+
+    #[test]
     fn values_are_understood() {
         let settings =
             settings(&[("listen", "0.0.0.0:1"), ("memory", "2GiB"), ("lease_s", "5"), ("account", "999999999999")])
