@@ -169,6 +169,14 @@ impl Bucket {
         Self::of(address, store.clone(), store.clone(), Some(store))
     }
 
+    /// With keys that no server minds.
+    #[cfg(test)]
+    pub(crate) fn open_with_keys(address: &Address, retry_timeout: Duration) -> Result<Self, Error> {
+        let builder = builder(address, retry_timeout)?.with_access_key_id("id").with_secret_access_key("secret");
+        let store = Arc::new(builder.build().map_err(|error| error_of(&address.to_string(), "", &error))?);
+        Self::of(address, store.clone(), store.clone(), Some(store))
+    }
+
     /// A bucket in memory, for tests.
     ///
     /// # Errors

@@ -91,13 +91,15 @@ impl Bucket {
         Ok(())
     }
 
-    /// Removes the parts of an upload that did not end; one that is not there does not matter.
+    /// Removes the parts of an upload that did not end; one that is not there does not matter, nor
+    /// does a store that refuses this: s3s-fs answers so if the upload is not there, others if keys
+    /// lack `s3:AbortMultipartUpload`, and neither may keep the object from being sent.
     ///
     /// # Errors
     /// The store's.
     pub fn abort_upload(&self, name: &str, upload: &str) -> Result<(), Error> {
         match self.block(self.parts.abort_multipart(&self.path(name), &upload.to_owned())) {
-            Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(object_store::Error::NotFound { .. } | object_store::Error::PermissionDenied { .. }) => Ok(()),
             done => done.map_err(|error| self.error(name, &error)),
         }
     }

@@ -6,10 +6,14 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Address, BucketAsIs, Condition, Error, NewObject};
+use crate::{Address, Bucket, BucketAsIs, Condition, Error, NewObject};
 
 /// A store that gives these answers, one on each connection, each after a time.
 fn store(answers: Vec<(Duration, String)>) -> BucketAsIs {
+    BucketAsIs::open_with_keys(&address(answers), Duration::from_millis(100)).unwrap()
+}
+
+fn address(answers: Vec<(Duration, String)>) -> Address {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("s3://team?endpoint=http://{}&region=eu-1", listener.local_addr().unwrap());
     thread::spawn(move || {
@@ -27,7 +31,7 @@ fn store(answers: Vec<(Duration, String)>) -> BucketAsIs {
             let _ = stream.get_mut().write_all(answer.as_bytes());
         }
     });
-    BucketAsIs::open_with_keys(&Address::parse(&address).unwrap(), Duration::from_millis(100)).unwrap()
+    Address::parse(&address).unwrap()
 }
 
 fn answer(status: &str, headers: &str, body: &str) -> (Duration, String) {
@@ -83,4 +87,15 @@ fn a_fetch_is_cancelled_while_the_store_is_silent() {
     let began = Instant::now();
     let fetched = bucket.fetch("k", "", 4, &tempfile::tempfile().unwrap(), &|| true);
     assert!(matches!(fetched, Err(Error::Cancelled { .. })) && began.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn an_upload_that_may_not_be_aborted_is_left() {
+    let refused = answer("403 Forbidden", "", "<Error><Code>AccessDenied</Code></Error>");
+    let gone = answer("404 Not Found", "", "<Error><Code>NoSuchUpload</Code></Error>");
+    let failed = answer("400 Bad Request", "", "<Error><Code>InvalidArgument</Code></Error>");
+    let bucket = Bucket::open_with_keys(&address(vec![refused, gone, failed]), Duration::from_millis(100)).unwrap();
+    bucket.abort_upload("k", "1").unwrap();
+    bucket.abort_upload("k", "2").unwrap();
+    assert!(text(bucket.abort_upload("k", "3")).contains("InvalidArgument"));
 }

@@ -31,11 +31,11 @@ use crate::{
     clock::now_ms,
     connections::{Answering, Connection, Signer},
     content_encoding::decoded,
-    expectations::{Expectation, ExpectedBody},
     exporter::{Asked, Exporter, Process, Utilization, announced},
     key_ring::{Holder, KeyRing},
     quotas::user_of,
     request_id::request_id,
+    unread_bodies::{TrackedBody, Unread},
 };
 
 /// Everything that answers.
@@ -76,14 +76,14 @@ impl Front {
         answering: Answering,
     ) -> Result<Response<Body>, Infallible> {
         let started = Instant::now();
-        let (expectation, request) = Expectation::of(request);
+        let (unread, request) = Unread::of(request);
         let (asked, mut response) = self.respond(request, &origin).await;
-        expectation.settle(response.headers_mut());
+        unread.settle(response.headers_mut()).await;
         self.exporter.answered(&asked, response.status(), started.elapsed());
         Ok(response.map(|body| AnsweringBody { body, _answering: answering }.boxed()))
     }
 
-    async fn respond(&self, request: Request<ExpectedBody>, origin: &Arc<Origin>) -> (Asked, Response<Body>) {
+    async fn respond(&self, request: Request<TrackedBody>, origin: &Arc<Origin>) -> (Asked, Response<Body>) {
         let request_id = request_id();
         let (mut head, body) = request.into_parts();
         if let Some(response) = self.metrics(&head).await {
@@ -241,7 +241,7 @@ impl Front {
         &self,
         service: Service,
         head: &Parts,
-        body: ExpectedBody,
+        body: TrackedBody,
         (asked, trail): (&mut Asked, &mut Record),
         connection: &Connection,
     ) -> Result<(&'static Operation, Reply, Vec<Found>), Error> {

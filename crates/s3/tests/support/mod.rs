@@ -85,7 +85,7 @@ impl Server {
                         }
                         let awaits_continue = request.headers().contains_key(EXPECT);
                         let mut answer = front.call(request).await;
-                        // The body may follow all the same; see `server::expectations`.
+                        // The body may follow all the same; see `server::unread_bodies`.
                         if awaits_continue && !answer.status().is_success() {
                             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                         }

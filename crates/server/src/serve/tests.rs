@@ -6,7 +6,7 @@ use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, Memo
 use shoal_plane::{Capacity, Catalog, Command, Form, GangSpec, JobView, Node, Packing, SecondaryStatus};
 use shoal_store::Rows;
 use shoal_wire::{CreateTrainingJob, Stored};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use super::{limits::MAX_CONNECTIONS, running::LOOK, *};
 use crate::{Image, ImageError, Images, TelemetryLimits, core::Opaque};
@@ -199,6 +199,37 @@ async fn nothing_after_a_refused_head_is_taken_for_its_body() {
             assert!(ended.is_ok(), "the connection is still open after: {answers}");
             assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{answers}");
             assert!(answers.starts_with("HTTP/1.1 4") && answers.contains("connection: close\r\n"), "{answers}");
+        }
+    };
+    server.run(ask).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_whose_request_was_refused_before_its_body_came_answers_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(options(dir.path())).await.unwrap();
+    let address = server.address();
+    let ask = async move {
+        let mut client = BufReader::new(tokio::net::TcpStream::connect(address).await.unwrap());
+        for line in ["PUT /b?versioning", "GET /b?versions"] {
+            let head = format!(
+                "{line} HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nAuthorization: AWS4-HMAC-SHA256 \
+                 Credential=AKIA/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0\r\n\r\n"
+            );
+            client.write_all(head.as_bytes()).await.unwrap();
+            // Longer than the server needs for an answer.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            client.write_all(b"text").await.unwrap();
+            let (mut answer, mut length) = (String::new(), 0);
+            while !answer.ends_with("\r\n\r\n") {
+                let at = answer.len();
+                assert!(client.read_line(&mut answer).await.unwrap() > 0, "{line}: the connection is closed: {answer}");
+                if let Some(value) = answer[at..].strip_prefix("content-length: ") {
+                    length = value.trim().parse().unwrap();
+                }
+            }
+            assert!(answer.starts_with("HTTP/1.1 4") && !answer.contains("connection: close"), "{answer}");
+            client.read_exact(&mut vec![0; length]).await.unwrap();
         }
     };
     server.run(ask).await.unwrap();
