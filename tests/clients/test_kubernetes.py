@@ -33,6 +33,8 @@ CALLS = [
     *((verb, "services") for verb in ("create", "patch", "get", "list", "delete")),
     *((verb, "events") for verb in ("get", "list")),
 ]
+#: Of the target: two names of one claim, and one that is not there.
+FILE_SYSTEM, READ_ONLY, MISSING = "fs-0123456a", "fs-0123456b", "fs-0123456c"
 TYPES = """
 [target.cluster.types]
 "ml.c5.xlarge" = { cpus = 1 }
@@ -62,7 +64,8 @@ def priority_class(name, value):
 @pytest.fixture(scope="module")
 def jobs(cluster):
     settings = cluster.settings(SHOAL).replace('default_target = "cluster"', "")
-    settings += f'image_pull_secrets = ["login"]\n{TYPES}'
+    file_systems = f'file_systems = {{ {FILE_SYSTEM} = "datasets", {READ_ONLY} = "datasets:ro", {MISSING} = "none" }}'
+    settings += f'image_pull_secrets = ["login"]\n{file_systems}\n{TYPES}'
     house = House("--silence-s", "6", settings=settings)
     yield Jobs(house)
     house.close()
@@ -162,8 +165,11 @@ def own_image(cluster):
     return {"root": str(root), "files": {"/usr": "/usr"}, "env": variables, "cwd": "/app"}
 
 
-def of_image(jobs, image):
-    request = jobs.request("image", AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "File"})
+def of_image(jobs, image, line=None, **changes):
+    specification = {"TrainingImage": image, "TrainingInputMode": "File"}
+    if line:
+        specification["ContainerEntrypoint"] = ["/bin/sh", "-c", line]
+    request = jobs.request("image", AlgorithmSpecification=specification, **changes)
     request["ResourceConfig"]["InstanceType"] = "ml.c5.xlarge"
     jobs.sagemaker.create_training_job(**request)
     return request["TrainingJobName"]
@@ -363,6 +369,72 @@ def test_trials_share_pods(jobs, cluster):
     made = [it["object"]["metadata"]["name"] for it in events if it["type"] == "ADDED"]
     # On a busy machine one may not be cleared yet when the next trial begins.
     assert len(made) <= 2, made
+
+
+@pytest.fixture
+def datasets(cluster, tmp_path):
+    """A volume that each node reaches, and a claim for it."""
+    place = tmp_path / "datasets"
+    (place / "set").mkdir(parents=True)
+    (place / "set/a").write_text("content")
+    for path in (place / "set", place, *list(place.parents)[:3]):
+        path.chmod(0o777)
+    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": "by-hand"}
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "datasets"},
+            "spec": {**spec, "capacity": {"storage": "1Gi"}, "hostPath": {"path": str(place)}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "datasets", "namespace": k8s_cluster.NAMESPACE},
+            "spec": {**spec, "volumeName": "datasets", "resources": {"requests": {"storage": "1Gi"}}},
+        },
+    )
+    return place / "set"
+
+
+def of_file_system(name, mode="rw", directory="/set"):
+    system = {
+        "FileSystemId": name,
+        "FileSystemAccessMode": mode,
+        "FileSystemType": "EFS",
+        "DirectoryPath": directory,
+    }
+    return {"ChannelName": "train", "DataSource": {"FileSystemDataSource": system}}
+
+
+def test_a_file_system_is_a_claim_that_pods_mount(jobs, cluster, datasets, own_image):
+    line = "cd /opt/ml/input/data/train; cat a; echo; {}echo > $SM_CURRENT_HOST"
+    written = on_pods(jobs, line.format(""), instances=2, InputDataConfig=[of_file_system(FILE_SYSTEM)])
+    read = on_pods(jobs, line.format("! "), InputDataConfig=[of_file_system(READ_ONLY, "ro")])
+    jobs.completed(written)
+    assert jobs.lines(written, "algo-2") == ["content"]
+    names = lambda: sorted(file.name for file in datasets.iterdir())
+    assert names() == ["a", "algo-1", "algo-2"]
+    jobs.completed(read)
+    assert jobs.lines(read)[0] == "content" and "Read-only file system" in "".join(jobs.lines(read))
+    # A program in an image of the user's own sees the same.
+    both = [of_file_system(FILE_SYSTEM), {**of_file_system(FILE_SYSTEM, "ro"), "ChannelName": "test"}]
+    line = "cd /opt/ml/input/data; cat train/a test/a; touch train/own; ! touch test/refused"
+    cluster.images({"registry.example/mine:1": own_image})
+    jobs.completed(of_image(jobs, "registry.example/mine:1", line, InputDataConfig=both))
+    assert names() == ["a", "algo-1", "algo-2", "own"]
+
+    failed = on_pods(jobs, "true", InputDataConfig=[of_file_system(FILE_SYSTEM, directory="/none")])
+    assert "/mnt/shoal/rw/fs-0123456a/none" in jobs.failed(failed)
+    refused = jobs.sagemaker.exceptions.ClientError
+    with pytest.raises(refused, match="mounted read-only"):
+        on_pods(jobs, "true", InputDataConfig=[of_file_system(READ_ONLY)])
+    with pytest.raises(refused, match="file_systems of \\[target.cluster\\]"):
+        on_pods(jobs, "true", InputDataConfig=[of_file_system("fs-0123456d")])
+    waits = on_pods(jobs, "true", InputDataConfig=[of_file_system(MISSING)])
+    eventually(lambda: 'persistentvolumeclaim "none" not found' in str(steps(jobs, waits)))
+    jobs.sagemaker.stop_training_job(TrainingJobName=waits)
+    jobs.wait(waits)
 
 
 @pytest.fixture

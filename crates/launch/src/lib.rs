@@ -24,12 +24,13 @@ mod targets;
 mod tls;
 mod watch;
 
-pub use kubernetes::{CacheVolume, KubernetesOptions, PodOptions, kubernetes};
+pub use kubernetes::{CacheVolume, KubernetesOptions, PodOptions, kubernetes, volume_path};
 pub use local::Local;
 pub use slurm::{Nodes, RestAddress, RestOptions, RestToken, RestVersion, SlurmOptions, SlurmType, SlurmUsers, slurm};
 pub use targets::ByTarget;
 pub use watch::{OnEnd, Watch};
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// What to start: `instances` processes, each `program args.. --host K` (K from 1).
@@ -77,6 +78,8 @@ pub struct Wants {
     pub image: Option<String>,
     /// That image's own program is started in it, so its launcher finds out which one that is.
     pub starts_image: bool,
+    /// File systems that its programs read or write, by where they are on the machine.
+    pub directories: BTreeSet<PathBuf>,
 }
 
 impl AllocationSpec {

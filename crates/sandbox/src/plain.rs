@@ -64,6 +64,8 @@ pub(crate) fn arrange(spec: SandboxSpec, mode: Mode) -> Result<(SandboxSpec, Vec
         };
         if let Some(at) = at {
             let linked = match mode {
+                // What others own gets no files of the image.
+                Mode::Container if matches!(mount, Mount::Shared { .. }) => hide(&at).and_then(|()| link(&place, &at)),
                 Mode::Container => link_in_container(&place, &at, Path::new(ASIDE)),
                 _ => link(&place, &at),
             };
@@ -111,6 +113,14 @@ fn link(to: &Path, at: &Path) -> io::Result<()> {
         Err(_) => {}
     }
     symlink(to, at)
+}
+
+/// What an image has there is not seen, as below a mount.
+fn hide(at: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(at) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(at),
+        _ => Ok(()),
+    }
 }
 
 /// The same in a container, whose image may have files there: they are put aside, and join what is
@@ -229,6 +239,27 @@ mod tests {
             assert!(place.is_symlink());
             assert_eq!(found.env, [(MARK.to_owned(), "a-1".to_owned())]);
         }
+    }
+
+    #[test]
+    fn a_shared_directory_gets_nothing_of_a_containers_image() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, place) = (dir.path().join("shared"), dir.path().join("opt/data"));
+        fs::create_dir_all(shared.join("set")).unwrap();
+        fs::write(shared.join("set/x.csv"), "1").unwrap();
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join("own"), "image's").unwrap();
+        let mount = |below: &str| {
+            let (root, target) = (shared.clone(), place.clone());
+            vec![Mount::Shared { root, below: below.into(), target, is_writable: true }]
+        };
+        for _ in 0..2 {
+            arrange(spec(mount("set"), Vec::new()), Mode::Container).unwrap();
+            let names = |at: &Path| Vec::from_iter(fs::read_dir(at).unwrap().map(|entry| entry.unwrap().file_name()));
+            assert_eq!((names(&place), names(&shared.join("set"))), (vec!["x.csv".into()], vec!["x.csv".into()]));
+        }
+        let missing = arrange(spec(mount("none"), Vec::new()), Mode::Container).unwrap_err();
+        assert!(missing.to_string().contains("without links"), "{missing}");
     }
 
     #[test]

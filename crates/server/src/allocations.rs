@@ -1,10 +1,10 @@
 //! The processes that serve an attempt: how its agents are started, whether they run, and how they
 //! are ended.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, LauncherExt, Wants};
-use shoal_link::{Limits, Program, Root};
+use shoal_link::{Delivery, Limits, Program, Root};
 use shoal_plane::AttemptId;
 use shoal_runtime::{steps::Outcome, warm_pool::AllocationId};
 
@@ -164,7 +164,15 @@ fn wants(plan: &Plan) -> Wants {
             _ => None,
         },
         starts_image: matches!(first.program, Program::Image { .. }),
+        directories: directories(plan),
     }
+}
+
+/// File systems that its programs read or write, by where they are on the nodes.
+pub(crate) fn directories(plan: &Plan) -> BTreeSet<PathBuf> {
+    let channels = plan.assignments.iter().flat_map(|it| &it.channels);
+    let shared = channels.filter(|channel| matches!(channel.delivery, Delivery::Directory { .. }));
+    shared.map(|channel| channel.tree.directory().to_owned()).collect()
 }
 
 /// The longest time that an attempt's allocation is needed; none: other attempts may follow in it.

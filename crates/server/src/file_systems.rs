@@ -1,12 +1,9 @@
 //! Directories of this machine, or of a compute target's nodes, that jobs may read or write by
 //! `FileSystemDataSource`.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::PathBuf};
 
-use shoal_launch::Launcher;
+use shoal_launch::{Launcher, volume_path};
 use shoal_plane::Node;
 use shoal_wire::FileSystemSource;
 
@@ -15,10 +12,22 @@ use shoal_wire::FileSystemSource;
 pub struct FileSystems {
     /// By `FileSystemId`: absolute.
     roots: BTreeMap<String, SharedDirectory>,
-    /// Those that the nodes of a compute target have, at the same paths.
-    on_targets: BTreeMap<String, BTreeSet<String>>,
+    /// By compute target: what its nodes have.
+    on_targets: BTreeMap<String, BTreeMap<String, OnTarget>>,
     /// Instances are on other machines, which do not have them.
     is_remote: bool,
+}
+
+/// A file system that the nodes of a compute target have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OnTarget {
+    /// At the path that this machine has it.
+    SamePath,
+    /// Pods mount it: see [`volume_path`].
+    Volume {
+        /// No job may write into it.
+        is_read_only: bool,
+    },
 }
 
 /// A directory that the owner allows.
@@ -54,10 +63,17 @@ impl FileSystems {
         match ids.iter().find(|id| !self.roots.contains_key(*id)) {
             Some(unknown) => Err(unknown.clone()),
             None => {
-                self.on_targets.insert(target.to_owned(), ids.iter().cloned().collect());
+                let known = ids.iter().map(|id| (id.clone(), OnTarget::SamePath));
+                self.on_targets.insert(target.to_owned(), known.collect());
                 Ok(())
             }
         }
+    }
+
+    /// The pods of a compute target mount these, each with whether no job may write into it.
+    pub fn in_pods(&mut self, target: &str, volumes: BTreeMap<String, bool>) {
+        let known = volumes.into_iter().map(|(id, is_read_only)| (id, OnTarget::Volume { is_read_only }));
+        self.on_targets.insert(target.to_owned(), known.collect());
     }
 
     /// The same for the agents of a launcher, which may start them on other machines alone.
@@ -71,17 +87,20 @@ impl FileSystems {
     ///
     /// # Errors
     /// Why not, and what to do.
-    pub(crate) fn directory(&self, source: &FileSystemSource, target: Option<&str>) -> Result<&Path, String> {
-        let has = |target: &str| self.on_targets.get(target).is_some_and(|ids| ids.contains(&source.id));
-        match target {
-            Some(target) if !has(target) => {
+    pub(crate) fn directory(&self, source: &FileSystemSource, target: Option<&str>) -> Result<PathBuf, String> {
+        let of_target = |target: &str| self.on_targets.get(target)?.get(&source.id);
+        let refused = || format!("{} is mounted read-only here; set FileSystemAccessMode to ro", source.id);
+        match target.map(|target| of_target(target).ok_or(target)) {
+            Some(Err(target)) => {
                 return Err(format!(
-                    "the nodes of {target} have no file system {}: the owner of the server names those that a Slurm target's \
-                     nodes have at the same path by file_systems of [target.{target}]; or copy the data to S3 (`aws s3 cp \
-                     --recursive`) and give S3DataSource",
+                    "the nodes of {target} have no file system {}: the owner of the server names those that they have by \
+                     file_systems of [target.{target}]; or copy the data to S3 (`aws s3 cp --recursive`) and give \
+                     S3DataSource",
                     source.id
                 ));
             }
+            Some(Ok(OnTarget::Volume { is_read_only: true })) if source.is_writable => return Err(refused()),
+            Some(Ok(OnTarget::Volume { .. })) => return Ok(volume_path(&source.id, source.is_writable)),
             None if self.is_remote => {
                 return Err(
                     "instances are on other machines, which do not have this machine's directories; copy the data \
@@ -99,11 +118,11 @@ impl FileSystems {
             ));
         };
         if root.is_read_only && source.is_writable {
-            return Err(format!("{} is mounted read-only here; set FileSystemAccessMode to ro", source.id));
+            return Err(refused());
         }
         let root = &root.path;
         if target.is_some() && !root.is_dir() {
-            return Ok(root);
+            return Ok(root.clone());
         }
         let mut at = root.clone();
         // Names alone: the request's check leaves no other component.
@@ -121,7 +140,7 @@ impl FileSystems {
             }
         }
         match root.is_dir() {
-            true => Ok(root),
+            true => Ok(root.clone()),
             false => Err(format!("the directory of {} does not exist on this machine; tell the owner", source.id)),
         }
     }
@@ -170,6 +189,21 @@ mod tests {
                     (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
                     (found, expected) => panic!("{id} {directory} {target:?}: {found:?}, expected {expected:?}"),
                 }
+            }
+        }
+        systems.in_pods("k8s", [("fs-00000007".to_owned(), false), ("fs-00000008".to_owned(), true)].into());
+        for (id, is_writable, expected) in [
+            ("fs-00000007", true, Ok("/mnt/shoal/rw/fs-00000007")),
+            ("fs-00000007", false, Ok("/mnt/shoal/ro/fs-00000007")),
+            ("fs-00000008", false, Ok("/mnt/shoal/ro/fs-00000008")),
+            ("fs-00000008", true, Err("read-only")),
+            ("fs-00000001", false, Err("file_systems of [target.k8s]")),
+        ] {
+            let source = FileSystemSource { id: id.to_owned(), is_writable, directory: "any".to_owned() };
+            match (systems.directory(&source, Some("k8s")), expected) {
+                (Ok(found), Ok(path)) => assert_eq!(found.to_str(), Some(path)),
+                (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+                (found, expected) => panic!("{id} {is_writable}: {found:?}, expected {expected:?}"),
             }
         }
         assert_eq!(systems.on_target("lab", &["fs-00000009".to_owned()]), Err("fs-00000009".to_owned()));

@@ -14,6 +14,7 @@ use shoal_store::{ResourceKind, Rows};
 use shoal_wire::CreateTrainingJob;
 
 use crate::{
+    allocations::directories,
     attempts::{Attempt, NETWORK_FILE, Plan},
     channels::Trees,
     hex::sha256_hex,
@@ -78,7 +79,9 @@ fn policy(plan: &Plan, owner: TuningName, idle: Duration, shape: &str) -> ReuseP
     let nodes = plan.nodes.iter().map(|node| format!("{node} ")).collect::<String>();
     // Instances are for jobs of the same creator.
     let creator = plan.creator.as_deref().unwrap_or_default();
-    let key = sha256_hex(&format!("{owner} {shape} {} {nodes}{}{creator}", plan.isolated, hosts.join(" ")));
+    // A pod has what it was created with.
+    let mounted = directories(plan).iter().map(|it| format!("{} ", it.display())).collect::<String>();
+    let key = sha256_hex(&format!("{owner} {shape} {} {nodes}{mounted}{}{creator}", plan.isolated, hosts.join(" ")));
     let is_loaded = is_trial || plan.assignments.iter().any(is_builtin);
     ReusePolicy { owner, idle_s: idle.as_secs(), key, is_loaded }
 }

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use shoal_server::{FileSystems, SharedDirectory};
 
-use super::{Typed, lists, targets::Target, wrong};
+use super::{
+    Typed, lists,
+    targets::{OnNodes, Target},
+    wrong,
+};
 use crate::exit::UsageError;
 
 const NAME: &str = "file_systems";
@@ -15,11 +19,7 @@ pub(super) fn file_systems(typed: &Typed, targets: &[Target]) -> Result<FileSyst
     let mut roots = BTreeMap::new();
     for (id, root) in lists::pairs(typed.value(NAME)) {
         let root = SharedDirectory::parse(root);
-        let digits = id.strip_prefix("fs-").unwrap_or_default();
-        // As the API has them.
-        let is_id =
-            (8..=18).contains(&digits.len()) && digits.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
-        if !is_id || !root.path.is_absolute() || roots.insert(id.to_owned(), root).is_some() {
+        if !is_id(id) || !root.path.is_absolute() || roots.insert(id.to_owned(), root).is_some() {
             return Err(wrong(
                 typed,
                 NAME,
@@ -29,13 +29,26 @@ pub(super) fn file_systems(typed: &Typed, targets: &[Target]) -> Result<FileSyst
     }
     let mut systems = FileSystems::new(roots);
     for Target { name, file_systems, .. } in targets {
-        systems.on_target(name, file_systems).map_err(|unknown| {
+        let ids = match file_systems {
+            OnNodes::SamePaths(ids) => ids,
+            OnNodes::Volumes(volumes) => {
+                systems.in_pods(name, volumes.clone());
+                continue;
+            }
+        };
+        systems.on_target(name, ids).map_err(|unknown| {
             UsageError(format!(
                 "[target.{name}]: file_systems has {unknown}, which is not in [file_systems]: name its path there"
             ))
         })?;
     }
     Ok(systems)
+}
+
+/// As the API has them.
+pub(super) fn is_id(id: &str) -> bool {
+    let digits = id.strip_prefix("fs-").unwrap_or_default();
+    (8..=18).contains(&digits.len()) && digits.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 #[cfg(test)]
@@ -74,6 +87,20 @@ mod tests {
         let mut expected = FileSystems::new([("fs-01234567".to_owned(), root("/srv", false))].into());
         expected.on_target("lab", &["fs-01234567".to_owned()]).unwrap();
         assert_eq!(read(&format!("{lab}[file_systems]\nfs-01234567 = \"/srv\"")).unwrap(), expected);
+        let pods = |volumes: &str| {
+            read(&format!(
+                "agents_listen = \"0.0.0.0:0\"\n[target.k8s]\nkind = \"kubernetes\"\nimage = \"i\"\nfile_systems = {volumes}"
+            ))
+        };
+        let mut expected = FileSystems::default();
+        expected.in_pods("k8s", [("fs-0123456a".to_owned(), false), ("fs-0123456b".to_owned(), true)].into());
+        assert_eq!(pods("{ fs-0123456a = \"data\", fs-0123456b = \"old:ro\" }").unwrap(), expected);
+        for wrong in
+            ["{ fs-1 = \"data\" }", "{ fs-0123456a = \":ro\" }", "{ fs-0123456a = \"/srv\" }", "[\"fs-0123456a\"]"]
+        {
+            let error = pods(wrong).unwrap_err().to_string();
+            assert!(error.contains("[target.k8s]") && error.contains("file_systems is a table"), "{error}");
+        }
         for file in [
             "[file_systems]\nfs-1 = \"/srv\"",
             "[file_systems]\nfs-01234567 = \"srv\"",

@@ -27,9 +27,17 @@ pub(crate) struct Target {
     pub(crate) shared: Option<PathBuf>,
     /// Most bytes that are kept there for the next job.
     pub(crate) shared_size: Option<u64>,
-    /// Ids of file systems that the nodes have at the paths of `[file_systems]`.
-    pub(crate) file_systems: Vec<String>,
+    pub(crate) file_systems: OnNodes,
     pub(crate) scheduler: Scheduler,
+}
+
+/// File systems that a target's nodes have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum OnNodes {
+    /// At the paths of `[file_systems]`.
+    SamePaths(Vec<String>),
+    /// Pods mount them, by id: whether read-only.
+    Volumes(BTreeMap<String, bool>),
 }
 
 /// What places a target's instances.

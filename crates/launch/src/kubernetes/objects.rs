@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::names;
-use super::options::{CacheVolume, KubernetesOptions, PodOptions};
+use super::options::{CacheVolume, KubernetesOptions, PodOptions, volume_path};
 use crate::AllocationSpec;
 
 /// On all objects of ours, in any server's name.
@@ -113,7 +113,10 @@ fn pod_spec(
     });
     // An image of ours has nothing in /opt, where /opt/ml is put by whatever user it runs as.
     let own = json!({"name": if own_image.is_some() { "shoal" } else { "opt" }, "emptyDir": {}});
-    pod["volumes"] = json!([cache(options), own]);
+    let claims = file_systems(options, spec).map(|(name, claim, _)| (name, claim));
+    let claims = BTreeMap::from_iter(claims).into_iter();
+    let claims = claims.map(|(name, claim)| json!({"name": name, "persistentVolumeClaim": {"claimName": claim}}));
+    pod["volumes"] = Vec::from_iter([cache(options), own].into_iter().chain(claims)).into();
     if own_image.is_some() {
         pod["initContainers"] = json!([{
             "name": "shoal",
@@ -150,6 +153,13 @@ fn container(options: &KubernetesOptions, of_type: &PodOptions, spec: &Allocatio
         Some(_) => json!({"name": "shoal", "mountPath": "/shoal", "readOnly": true}),
         None => json!({"name": "opt", "mountPath": "/opt"}),
     });
+    mounts.extend(file_systems(options, spec).map(|(name, _, is_writable)| {
+        let mut mount = json!({"name": name, "mountPath": volume_path(name, is_writable)});
+        if !is_writable {
+            mount["readOnly"] = json!(true);
+        }
+        mount
+    }));
     json!({
         "name": "instance",
         "image": spec.wants.image.as_ref().unwrap_or(&options.image),
@@ -160,6 +170,16 @@ fn container(options: &KubernetesOptions, of_type: &PodOptions, spec: &Allocatio
         // The last lines of an agent that failed are then in the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     })
+}
+
+/// Those that the instance wants: each with its claim and whether it is written.
+fn file_systems<'a>(
+    options: &'a KubernetesOptions,
+    spec: &AllocationSpec,
+) -> impl Iterator<Item = (&'a str, &'a str, bool)> {
+    let both = options.file_systems.iter().flat_map(|it| [(it, false), (it, true)]);
+    both.filter(|((name, _), is_writable)| spec.wants.directories.contains(&volume_path(name, *is_writable)))
+        .map(|((name, claim), is_writable)| (name.as_str(), claim.as_str(), is_writable))
 }
 
 fn resources(of_type: &PodOptions, spec: &AllocationSpec) -> Value {
@@ -205,6 +225,7 @@ mod tests {
         KubernetesOptions {
             image: "registry/shoal:1".to_owned(),
             program: Some("/usr/local/bin/shoal".into()),
+            file_systems: [("fs-1", "data"), ("fs-2", "scratch")].map(|(id, name)| (id.into(), name.into())).into(),
             pods: PodOptions { labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]), ..PodOptions::default() },
             types: BTreeMap::from([(
                 "ml.g5.xlarge".to_owned(),
@@ -237,6 +258,7 @@ mod tests {
                 creator: None,
                 image: image.map(str::to_owned),
                 starts_image: image.is_some(),
+                directories: BTreeSet::new(),
             },
             dir: "/nowhere".into(),
         }
@@ -278,6 +300,25 @@ mod tests {
         assert_eq!((&labels[QUEUE_LABEL], &labels["team"]), (&json!("gpus"), &json!("a")));
         assert_eq!(labels[GROUP_LABEL], labels[NAME_LABEL]);
         assert_eq!(queued["metadata"]["annotations"][GROUP_SIZE], "2");
+    }
+
+    #[test]
+    fn a_pod_has_the_file_systems_that_its_job_reads_or_writes() {
+        let of = |directories: &[(&str, bool)]| {
+            let mut spec = spec(None, "");
+            spec.wants.directories =
+                directories.iter().map(|(id, is_writable)| volume_path(id, *is_writable)).collect();
+            let pod = checked::<Pod>(pod(&options(), "shoal-data-a", &spec, (1, &BTreeSet::from([1])), "uid", "ns"));
+            let text = |value: &Value| value.to_string();
+            (text(&pod["spec"]["volumes"]), text(&pod["spec"]["containers"][0]["volumeMounts"]))
+        };
+        let (volumes, mounts) = of(&[]);
+        assert!(!volumes.contains("persistentVolumeClaim") && !mounts.contains("/mnt/shoal"));
+        let (volumes, mounts) = of(&[("fs-1", false), ("fs-1", true), ("fs-3", true)]);
+        assert_eq!(volumes.matches(r#"{"name":"fs-1","persistentVolumeClaim":{"claimName":"data"}}"#).count(), 1);
+        assert!(mounts.contains(r#"{"name":"fs-1","mountPath":"/mnt/shoal/ro/fs-1","readOnly":true}"#), "{mounts}");
+        assert!(mounts.contains(r#"{"name":"fs-1","mountPath":"/mnt/shoal/rw/fs-1"}"#), "{mounts}");
+        assert!(!mounts.contains("fs-2") && !mounts.contains("fs-3"), "{mounts}");
     }
 
     #[test]

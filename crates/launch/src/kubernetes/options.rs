@@ -10,6 +10,15 @@ use crate::AllocationSpec;
 /// Where pods have a cache that is no node's.
 const CACHE: &str = "/var/cache/shoal";
 
+/// Where pods have file systems, those that are mounted read-only apart.
+const VOLUMES: [&str; 2] = ["/mnt/shoal/ro", "/mnt/shoal/rw"];
+
+/// Where a pod has a file system.
+#[must_use]
+pub fn volume_path(file_system: &str, is_writable: bool) -> PathBuf {
+    Path::new(VOLUMES[usize::from(is_writable)]).join(file_system)
+}
+
 /// How pods are created on a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KubernetesOptions {
@@ -36,6 +45,9 @@ pub struct KubernetesOptions {
     pub insecure_registries: Vec<String>,
     /// Docker's configuration file of this machine, with logins; it need not be there.
     pub docker_config: Option<PathBuf>,
+    /// Names of PersistentVolumeClaims, by file system: pods that want one mount it at
+    /// [`volume_path`].
+    pub file_systems: BTreeMap<String, String>,
     /// Of all pods.
     pub pods: PodOptions,
     /// What differs by instance type.

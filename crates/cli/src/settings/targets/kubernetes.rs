@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde_json::Value;
 use shoal_launch::{CacheVolume, KubernetesOptions, PodOptions};
 
-use super::{Scheduler, Target, instances, known, number, path, text, types};
-use crate::exit::UsageError;
+use super::{OnNodes, Scheduler, Target, instances, known, number, path, text, types};
+use crate::{exit::UsageError, settings::file_systems::is_id};
 
 /// Where `shoal` is in images of ours.
 const PROGRAM: &str = "/usr/local/bin/shoal";
@@ -24,7 +24,7 @@ const POD: [&str; 11] = [
     "labels",
     "image_pull_secrets",
 ];
-const OWN: [&str; 10] = [
+const OWN: [&str; 11] = [
     "kind",
     "instances",
     "kubeconfig",
@@ -34,6 +34,7 @@ const OWN: [&str; 10] = [
     "init_image",
     "cache",
     "insecure_registries",
+    "file_systems",
     "types",
 ];
 
@@ -42,6 +43,7 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
     let image = text(table, "image", place)?.ok_or_else(|| {
         UsageError(format!("{place}: image is missing: the image with shoal that runs what has no image of its own"))
     })?;
+    let volumes = volumes(table, place)?;
     let kubernetes = KubernetesOptions {
         target: name.to_owned(),
         kubeconfig: path(table, "kubeconfig", place, "the path of a kubeconfig on this machine")?,
@@ -54,6 +56,7 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         cache: cache(table, place)?,
         insecure_registries: registries(table, place)?,
         docker_config: None,
+        file_systems: volumes.iter().map(|(id, volume)| (id.clone(), volume.claim.clone())).collect(),
         pods: pods(table, place)?,
         types: types(table, place, "gpus = 1", |table, place| {
             known(table, &[&POD], place)?;
@@ -66,9 +69,31 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         cache: None,
         shared: None,
         shared_size: None,
-        file_systems: Vec::new(),
+        file_systems: OnNodes::Volumes(volumes.into_iter().map(|(id, it)| (id, it.is_read_only)).collect()),
         scheduler: Scheduler::Kubernetes(Box::new(kubernetes)),
     })
+}
+
+/// A PersistentVolumeClaim.
+struct Volume {
+    claim: String,
+    is_read_only: bool,
+}
+
+/// By `FileSystemId`.
+fn volumes(table: &toml::Table, place: &str) -> Result<BTreeMap<String, Volume>, UsageError> {
+    let all = texts(table, "file_systems", place)?.into_iter().map(|(id, text)| {
+        let claim = text.strip_suffix(":ro").unwrap_or(&text);
+        if !is_id(&id) || claim.is_empty() || claim.contains([':', '/', ' ']) {
+            return Err(UsageError(format!(
+                "{place}: file_systems is a table of ids (fs- and 8 to 18 of 0-9a-f) with names of \
+                 PersistentVolumeClaims, such as {{ fs-0123456a = \"datasets\", fs-0123456b = \"archive:ro\" }}"
+            )));
+        }
+        let volume = Volume { claim: claim.to_owned(), is_read_only: claim.len() < text.len() };
+        Ok((id, volume))
+    });
+    all.collect()
 }
 
 fn pods(table: &toml::Table, place: &str) -> Result<PodOptions, UsageError> {

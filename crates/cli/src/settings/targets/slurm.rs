@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use shoal_launch::{Nodes, RestAddress, RestOptions, RestToken, SlurmOptions, SlurmType};
 
-use super::{Scheduler, Target, instances, known, path, text, types};
+use super::{OnNodes, Scheduler, Target, instances, known, path, text, types};
 use crate::{exit::UsageError, settings::sizes::bytes};
 
 /// Between two questions to the controller.
@@ -51,7 +51,9 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         cache: path(table, "cache", place, "the directory on the nodes for environments and inputs")?,
         shared: path(table, "shared", place, "a directory that all nodes see")?,
         shared_size: shared_size(table, place)?,
-        file_systems: command(table, "file_systems", place, "[\"fs-0123456a\"]")?.unwrap_or_default(),
+        file_systems: OnNodes::SamePaths(
+            command(table, "file_systems", place, "[\"fs-0123456a\"]")?.unwrap_or_default(),
+        ),
         scheduler: Scheduler::Slurm(Box::new(slurm)),
     })
 }
