@@ -5,8 +5,10 @@ programs find.
 import gzip
 import hashlib
 import json
+import os
 
 import pytest
+from house import BUCKET
 from jobs import XGBOOST, Jobs
 
 # What training scripts do in Pipe mode: one pipe for each epoch, which they wait for.
@@ -144,6 +146,50 @@ def test_xgboost_reads_the_data_of_pipes(jobs):
     assert jobs.describe(name)["AlgorithmSpecification"]["TrainingInputMode"] == "Pipe"
 
 
+SHOW = """
+import json, pathlib
+for name in ("whole", "listed", "parts", "listed_parts"):
+    top = pathlib.Path("/opt/ml/input/data", name)
+    files = sorted(path for path in top.rglob("*") if path.is_file())
+    print(json.dumps({str(path.relative_to(top)): path.read_text() for path in files}))
+"""
+
+
+def fast_files(jobs):
+    """Runs a job of two instances on channels in FastFile mode: all objects, those of a manifest,
+    and both in parts. Checks what each instance has found; gives the job's name.
+    """
+    folder = f"fast-files/{os.urandom(8).hex()}"
+    everything = {key: f"{folder} {key}" for key in ("a", "b", "c/d", "c/e", "c/f/g")}
+    for key, content in everything.items():
+        jobs.put(f"{folder}/in/{key}", content)
+    listed = ["b", "c/d", "c/f/g"]
+    manifest = jobs.put(f"{folder}/m", json.dumps([{"prefix": f"s3://{BUCKET}/{folder}/in/"}, *listed]))
+    of_manifest = {"S3DataType": "ManifestFile", "S3Uri": manifest}
+    in_parts = {"S3DataDistributionType": "ShardedByS3Key"}
+    sources = {"whole": {}, "listed": of_manifest, "parts": in_parts, "listed_parts": {**of_manifest, **in_parts}}
+    name = jobs.python(
+        SHOW,
+        instances=2,
+        channels=[pipe(jobs, f"{folder}/in/", name, source=it, InputMode="FastFile") for name, it in sources.items()],
+    )
+    jobs.completed(name)
+    seen = [dict(zip(sources, map(json.loads, jobs.lines(name, host)))) for host in ("algo-1", "algo-2")]
+    of_list = {key: everything[key] for key in listed}
+    for channel, expected in [("whole", everything), ("listed", of_list)]:
+        assert [it[channel] for it in seen] == [expected] * 2
+    for channel, expected in [("parts", everything), ("listed_parts", of_list)]:
+        one, other = (it[channel] for it in seen)
+        assert one and other and not set(one) & set(other), (one, other)
+        assert one | other == expected
+    return name
+
+
+def test_fast_file_shows_manifests_and_parts(jobs):
+    name = fast_files(jobs)
+    assert not any("FastFile" in line for line in notes(jobs, name)), "nothing is fetched for links"
+
+
 @pytest.mark.parametrize(
     "change, words",
     [
@@ -151,6 +197,10 @@ def test_xgboost_reads_the_data_of_pipes(jobs):
         ({"InputMode": "FastFile", "RecordWrapperType": "RecordIO"}, "for Pipe mode only"),
         ({"source": {"S3DataType": "AugmentedManifestFile"}}, "names of the attributes"),
         ({"source": {"S3DataType": "AugmentedManifestFile", "AttributeNames": ["a"]}, "InputMode": "File"}, "to Pipe"),
+        (
+            {"source": {"S3DataType": "AugmentedManifestFile", "AttributeNames": ["a"]}, "InputMode": "FastFile"},
+            "to Pipe",
+        ),
         (
             {"source": {"S3DataType": "AugmentedManifestFile", "AttributeNames": ["b"], "S3Uri": "s3://tests/pipes/m"}},
             'line 1: it has no attribute "b"',

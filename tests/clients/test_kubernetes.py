@@ -5,6 +5,7 @@ SHOAL_TEST_TARGET=kubernetes.
 """
 
 import contextlib
+import functools
 import json
 import shutil
 import signal
@@ -13,9 +14,11 @@ import socketserver
 import subprocess
 import threading
 
+import cluster_faults
 import k8s_cluster
 import pytest
 import registries
+from cluster_faults import WAITS, steps
 from house import SHOAL, House, eventually
 from jobs import Jobs
 from k8s_api import ApiError
@@ -26,7 +29,6 @@ SPOT = {
     "EnableManagedSpotTraining": True,
     "StoppingCondition": {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 1200},
 }
-WAITS = "echo ready; while true; do sleep 0.1; done"
 #: Each call of the launcher's: the verb and the resource.
 CALLS = [
     *((verb, "pods") for verb in ("create", "patch", "get", "list", "watch", "delete")),
@@ -73,10 +75,6 @@ def jobs(cluster):
 
 def on_pods(jobs, line, instances=1, kind="ml.c5.xlarge", **more):
     return jobs.command(line, instances=instances, instance_type=kind, **more)
-
-
-def steps(jobs, name):
-    return [(it["Status"], it["StatusMessage"]) for it in jobs.describe(name)["SecondaryStatusTransitions"]]
 
 
 def running_pods(cluster):
@@ -256,7 +254,7 @@ def test_a_pod_that_is_deleted_fails_the_job(jobs, cluster):
     name = on_pods(jobs, WAITS)
     jobs.saying(name, "ready")
     [pod] = [it["metadata"]["name"] for it in running_pods(cluster)]
-    cluster.api.delete(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods/{pod}", gracePeriodSeconds=1)
+    cluster.delete_pod(pod)
     reason = jobs.failed(name)
     assert f"pod {pod} was deleted on the cluster" in reason, reason
     eventually(lambda: cluster.pods() == {})
@@ -304,12 +302,7 @@ def test_an_api_server_that_is_gone_delays_and_fails_nothing(jobs, cluster):
 
 
 def test_a_node_that_fails_is_retried(jobs, cluster):
-    again = "if [ -e /opt/ml/checkpoints/again ]; then exit 0; fi; echo x > /opt/ml/checkpoints/again"
-    line = f"echo ready; {again}; sleep 1000"
-    checkpoints = {"CheckpointConfig": {"S3Uri": "s3://tests/kubernetes/node"}}
-    name = on_pods(jobs, line, RetryStrategy={"MaximumRetryAttempts": 1}, **checkpoints)
-    jobs.saying(name, "ready")
-    eventually(lambda: jobs.s3.list_objects_v2(Bucket="tests", Prefix="kubernetes/node").get("KeyCount"))
+    name = cluster_faults.ends_at_its_second_attempt(jobs, functools.partial(on_pods, jobs), "kubernetes/node")
     [pod] = running_pods(cluster)
     node = cluster.node_of(pod)
     cluster.kill_node(node)
@@ -331,42 +324,24 @@ def test_an_evicted_pod_and_a_preempted_one_interrupt_spot_training(jobs, cluste
     assert interruptions() == 1, steps(jobs, name)
     eventually(lambda: steps(jobs, name)[-1][0] == "Training" or is_over())
     # It has all of each node: a pod of a higher priority needs one of them.
-    outside = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "outside"},
-        "spec": {
-            "priorityClassName": "high",
-            "restartPolicy": "Never",
-            "containers": [
-                {
-                    "name": "c",
-                    "image": "host",
-                    "command": ["/bin/sleep", "1"],
-                    "resources": {"requests": {"cpu": "6"}},
-                }
-            ],
-        },
-    }
-    cluster.api.post(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods", outside)
+    resources = {"requests": {"cpu": "6"}}
+    cluster.add_pod("outside", ["/bin/sleep", "1"], resources, priorityClassName="high")
     eventually(lambda: interruptions() == 2 or is_over())
     assert interruptions() == 2, (steps(jobs, name)[-3:], jobs.describe(name).get("FailureReason"))
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
-    cluster.api.delete(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods/outside")
+    cluster.delete_pod("outside")
     eventually(lambda: cluster.pods() == {})
 
 
 def test_trials_share_pods(jobs, cluster):
-    version = cluster.api.get("/api/v1/pods")["metadata"]["resourceVersion"]
+    version = cluster.version()
     tuning = Tuning(jobs)
     definition = tuning.definition(epochs=1)
     definition["ResourceConfig"]["InstanceType"] = "ml.c5.xlarge"
     name = tuning.create(tuning.request(definition, jobs=8, parallel=1))
     tuning.completed(name)
-    path = f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods"
-    events = cluster.api.watch(path, version, seconds=1)
-    made = [it["object"]["metadata"]["name"] for it in events if it["type"] == "ADDED"]
+    made = [it["metadata"]["name"] for it in cluster.made_since(version)]
     # On a busy machine one may not be cleared yet when the next trial begins.
     assert len(made) <= 2, made
 

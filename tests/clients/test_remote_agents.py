@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ import pytest
 import traces
 from house import BUCKET, House, eventually
 from jobs import Jobs
+from test_input_modes import fast_files
 from test_script_mode import create as create_script
 from tuning_jobs import Tuning
 
@@ -180,6 +182,14 @@ def test_data_is_read_while_the_program_runs(jobs, cache):
         lines, notes = run(WHOLE="")
         (cache / "no-fuse").unlink()
     assert lines[1:3] == ["b'there'", "written"] and "FastFile mode needs FUSE" in notes, (lines, notes)
+
+
+def test_fast_file_shows_manifests_and_parts(jobs):
+    name = fast_files(jobs)
+    if os.path.exists("/dev/fuse"):
+        for lines in jobs.logs(name).values():
+            fetched = re.findall(r"channel (\w+) \(FastFile\): \d+ bytes were fetched", "".join(lines))
+            assert fetched == ["listed", "listed_parts", "parts", "whole"], lines
 
 
 def test_a_program_that_waits_for_data_can_be_stopped(jobs):

@@ -1,5 +1,5 @@
 """TensorFlow's distributions: TF_CONFIG on each instance, and a parameter server beside each
-script.
+script. And its data, TFRecord files, in each input mode.
 """
 
 import json
@@ -8,6 +8,7 @@ import re
 
 import data
 import pytest
+import tfrecords
 from house import BUCKET
 from test_distributions import by_sdk_v2
 from test_script_mode import create
@@ -207,3 +208,65 @@ time.sleep(600)
     name = create(jobs, {"train.py": kills}, image=TENSORFLOW, instances=2, hyperparameters={SERVERS: "true"})
     reason = jobs.failed(name)
     assert "the parameter server of this instance has ended (signal: 9 (SIGKILL))" in reason, reason
+
+
+# TensorFlow seeks in what TFRecordDataset opens, so that it reads no pipe, on any machine:
+# SageMaker's images have an operation of their own for pipes, others a generator.
+READS = """
+import pathlib, tfrecords
+data = pathlib.Path("/opt/ml/input/data")
+def of_files(name):
+    return [int(record) for path in sorted((data / name).iterdir()) for record in tfrecords.read(path)]
+for name, numbers in [
+    ("file", of_files("file")), ("fast", of_files("fast")), ("pipe", list(map(int, tfrecords.read(data / "pipe_0"))))
+]:
+    print(name, len(numbers), sum(numbers), numbers == sorted(numbers))
+"""
+READS_BY_TENSORFLOW = """
+import pathlib, tfrecords
+import tensorflow as tf
+data = pathlib.Path("/opt/ml/input/data")
+def of_files(name):
+    files = tf.data.Dataset.list_files(str(data / name / "*.tfrecord"))
+    return files.interleave(tf.data.TFRecordDataset, num_parallel_calls=2)
+of_pipe = tf.data.Dataset.from_generator(
+    lambda: tfrecords.read(data / "pipe_0"), output_signature=tf.TensorSpec((), tf.string)
+)
+none = tf.constant(0, tf.int64), tf.constant(0, tf.int64)
+for name, records in [("file", of_files("file")), ("fast", of_files("fast")), ("pipe", of_pipe)]:
+    numbers = records.map(lambda record: tf.strings.to_number(record, tf.int64))
+    count, total = numbers.reduce(none, lambda sums, number: (sums[0] + 1, sums[1] + number))
+    print(name, int(count), int(total))
+"""
+MODES = {"file": "File", "fast": "FastFile", "pipe": "Pipe"}
+
+
+@pytest.fixture(scope="module")
+def records(jobs):
+    """Three TFRecord files of numbers, as channels in each mode; and how many numbers they have, and
+    their sum. They are larger than a pipe.
+    """
+    numbers = range(6000)
+    for at in range(3):
+        part = [b"%0*d" % (number % 50 + 4, number) for number in numbers[at * 2000 : at * 2000 + 2000]]
+        jobs.put(f"tfrecords/train-{at}.tfrecord", tfrecords.written(part))
+    channels = [{**jobs.channel(name, "tfrecords/"), "InputMode": mode} for name, mode in MODES.items()]
+    return channels, f"{len(numbers)} {sum(numbers)}"
+
+
+def reads(jobs, records, script, **options):
+    """What a job says that has these channels."""
+    files = {"train.py": script, "tfrecords.py": pathlib.Path(tfrecords.__file__).read_text()}
+    name = create(jobs, files, channels=records, **options)
+    jobs.completed(name)
+    return [line for line in jobs.lines(name) if line.split(" ")[0] in MODES]
+
+
+def test_tfrecords_come_whole_in_each_mode(jobs, records):
+    channels, sums = records
+    assert reads(jobs, channels, READS) == [f"{name} {sums} True" for name in MODES]
+
+
+def test_tensorflow_reads_tfrecords_in_each_mode(jobs, tensorflow, records):
+    channels, sums = records
+    assert reads(jobs, channels, READS_BY_TENSORFLOW, image=TENSORFLOW) == [f"{name} {sums}" for name in MODES]

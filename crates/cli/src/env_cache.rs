@@ -1,5 +1,7 @@
 //! `shoal env-cache`: the Python environments of this machine, and the files of images.
 
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -59,6 +61,10 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     settings: ServerFlags,
 }
+
+/// Between two passes of a server.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Arguments of `shoal env-cache prune`.
 #[derive(Debug, Args)]
@@ -196,19 +202,42 @@ fn verify(args: &VerifyArgs) -> Result<Exit> {
 }
 
 fn prune(args: &PruneArgs) -> Result<Exit> {
-    let environments = cache(&args.settings.settings()?).prune(args.older_than)?;
-    let trees = images().prune(args.older_than)?;
-    let environments =
-        environments.iter().map(|cached| (&*cached.id, cached.record.as_ref().map(|record| record.bytes)));
-    let trees = trees.iter().map(|cached| (short(&cached.id), cached.record.as_ref().map(|record| record.bytes)));
-    let removed: Vec<_> = environments.chain(trees).collect();
-    for (id, bytes) in &removed {
-        show(&format!("removed {id} ({})\n", bytes.map_or("unfinished".to_owned(), readable)))?;
-    }
+    let removed = removed(&args.settings.settings()?, args.older_than)?;
+    removed.iter().try_for_each(|removed| show(&format!("removed {removed}\n")))?;
     if removed.is_empty() {
         show("nothing to remove\n")?;
     }
     Ok(Exit::Ok)
+}
+
+/// Removes what no job has wanted for so long; gives the name and the size of each.
+fn removed(settings: &Settings, older_than: Duration) -> Result<Vec<String>> {
+    let environments = cache(settings).prune(older_than)?;
+    let trees = images().prune(older_than)?;
+    let environments =
+        environments.iter().map(|cached| (&*cached.id, cached.record.as_ref().map(|record| record.bytes)));
+    let trees = trees.iter().map(|cached| (short(&cached.id), cached.record.as_ref().map(|record| record.bytes)));
+    let text = |(id, bytes): (&str, Option<u64>)| format!("{id} ({})", bytes.map_or("unfinished".to_owned(), readable));
+    Ok(environments.chain(trees).map(text).collect())
+}
+
+/// Removes what no job has wanted for `environments_days`, once an hour, until it is aborted.
+pub(crate) async fn prune_old(settings: Settings, days: NonZeroU32) {
+    let older_than = DAY * days.get();
+    let settings = Arc::new(settings);
+    let mut interval = tokio::time::interval(PRUNE_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let settings = settings.clone();
+        match tokio::task::spawn_blocking(move || removed(&settings, older_than)).await {
+            Ok(Ok(removed)) => {
+                removed.iter().for_each(|removed| tracing::info!("removed {removed}, by environments_days"));
+            }
+            Ok(Err(error)) => tracing::warn!("old environments stay, the next pass tries again: {error:#}"),
+            Err(error) => tracing::error!("the removal of old environments panicked: {error}"),
+        }
+    }
 }
 
 /// Shows progress on a terminal and elsewhere.

@@ -22,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     client::Client,
-    copied, environments,
+    copied, env_cache, environments,
     exit::Exit,
     images::OurImages,
     log,
@@ -95,6 +95,9 @@ fn serve(
             && let Some(warning) = exposure(server.address())
         {
             eprintln!("{warning}");
+        }
+        if let Some(days) = settings.environments_days {
+            tokio::spawn(env_cache::prune_old(settings.clone(), days));
         }
         let ended = server
             .run(async {
@@ -174,6 +177,7 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         silence_s: settings.silence.here_s,
         target_silence_s: settings.silence.targets_s,
         jobs_days: settings.jobs_days,
+        experiments_days: settings.experiments_days,
         audit_days: settings.audit_days,
         telemetry: TelemetryLimits {
             job_bytes: settings.log_quota,

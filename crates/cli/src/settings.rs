@@ -100,6 +100,10 @@ pub struct Settings {
     pub(crate) telemetry_days: Option<u32>,
     /// Days after their end at which jobs are deleted.
     pub(crate) jobs_days: Option<NonZeroU32>,
+    /// Days after their last change at which records of experiments and lineage are deleted.
+    pub(crate) experiments_days: Option<NonZeroU32>,
+    /// Days after which environments that no job wants are removed.
+    pub(crate) environments_days: Option<NonZeroU32>,
     /// Days for which lines of the audit log are kept.
     pub(crate) audit_days: Option<NonZeroU32>,
     /// Milliseconds between two samples of an instance; `None` is no samples.
@@ -186,6 +190,8 @@ impl Settings {
             telemetry_space: size(typed, "telemetry_space")?,
             telemetry_days: days(typed, "telemetry_days", "`none` or a number of days")?,
             jobs_days: days(typed, "jobs_days", "`none` or a number of days, 1 or more")?,
+            experiments_days: days(typed, "experiments_days", "`none` or a number of days, 1 or more")?,
+            environments_days: days(typed, "environments_days", "`none` or a number of days, 1 or more")?,
             audit_days: days(typed, "audit_days", "`none` or a number of days, 1 or more")?,
             metrics_interval_ms: metrics_interval(typed)?,
             strict: parse(typed, "strict", "`true` or `false`")?,

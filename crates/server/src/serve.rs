@@ -414,8 +414,9 @@ impl Server {
             holds: Holds::default(),
             deletion: tokio::sync::Mutex::default(),
         });
-        if let Some(days) = options.jobs_days {
-            background.spawn(api.clone().delete_old_jobs(days.get()));
+        let (jobs_days, experiments_days) = (options.jobs_days, options.experiments_days);
+        if jobs_days.or(experiments_days).is_some() {
+            background.spawn(api.clone().delete_what_is_old(jobs_days, experiments_days));
         }
         let source = std::net::Ipv4Addr::LOCALHOST.into();
         let asked = console::Server {

@@ -96,8 +96,12 @@ pub enum StoreError {
         /// What this version reads.
         expected: String,
     },
-    /// The directory holds something else.
-    #[error("{} is not empty and not a shoal data directory; choose another", .0.display())]
+    /// The directory holds something else, or is missing where there must be one.
+    #[error(
+        "{} is not the data directory of a shoal server; name that of one, or for a new server a directory that is empty or \
+         missing",
+        .0.display()
+    )]
     NotADataDir(PathBuf),
     /// Another process has the data directory.
     #[error("data directory {} is in use by {holder}; stop it or choose another directory", path.display())]

@@ -197,6 +197,20 @@ pub(super) const SETTINGS: &[Setting] = &[
                trials. `none` is never",
         |_| "none".to_owned(),
     ),
+    of_server(
+        "experiments_days",
+        "DAYS",
+        "Experiments, trials, their components, artifacts, actions and contexts are deleted this many days after \
+               their last change, unless something later is linked to them or a component's job is there. `none` is never",
+        |_| "none".to_owned(),
+    ),
+    of_server(
+        "environments_days",
+        "DAYS",
+        "Python environments and files of images on this machine that no job has wanted for so many days are removed; \
+               `none` is never",
+        |_| "none".to_owned(),
+    ),
     of_server("audit_days", "DAYS", "For how many days lines of the audit log are kept; `none` is for ever", |_| {
         "none".to_owned()
     }),

@@ -1,7 +1,8 @@
 //! Jobs that ended longer ago than the owner's `jobs_days`: the server deletes them as a client
-//! would, a tuning job behind its trials. What they stored in S3 stays.
+//! would, a tuning job behind its trials. What they stored in S3 stays. In the same pass records of
+//! experiments and lineage are deleted (`resource_types::old_records`).
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, Rows, StoreError, TrialFilter};
 use shoal_wire::{Error, OWNER_NAME, Service};
@@ -44,18 +45,48 @@ impl Old {
 }
 
 impl Api {
-    /// Runs passes until it is aborted.
-    pub(crate) async fn delete_old_jobs(self: Arc<Self>, days: u32) {
+    /// Runs passes until it is aborted: jobs first, which their components stay for.
+    pub(crate) async fn delete_what_is_old(
+        self: Arc<Self>,
+        jobs_days: Option<NonZeroU32>,
+        experiments_days: Option<NonZeroU32>,
+    ) {
+        let before = |days: NonZeroU32| now_ms().saturating_sub(u64::from(days.get()) * DAY_MS);
         let mut interval = tokio::time::interval(INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            match self.delete_ended_before(now_ms().saturating_sub(u64::from(days) * DAY_MS)).await {
-                Ok(0) => {}
-                Ok(count) => tracing::info!("deleted {count} jobs that ended more than {days} days ago (jobs_days)"),
-                Err(error) => tracing::warn!("old jobs are not deleted, the next pass tries again: {}", error.message),
+            if let Some(days) = jobs_days {
+                match self.delete_ended_before(before(days)).await {
+                    Ok(0) => {}
+                    Ok(count) => {
+                        tracing::info!("deleted {count} jobs that ended more than {days} days ago (jobs_days)");
+                    }
+                    Err(error) => {
+                        tracing::warn!("old jobs are not deleted, the next pass tries again: {}", error.message);
+                    }
+                }
+            }
+            if let Some(days) = experiments_days {
+                match self.delete_records_before(before(days)).await {
+                    Ok(0) => {}
+                    Ok(count) => tracing::info!(
+                        "deleted {count} records of experiments and lineage that were changed last more than {days} days \
+                         ago (experiments_days)"
+                    ),
+                    Err(error) => tracing::warn!("old records stay, the next pass tries again: {}", error.message),
+                }
             }
         }
+    }
+
+    /// How many records of experiments and lineage were deleted.
+    async fn delete_records_before(&self, before_ms: u64) -> Result<usize, Error> {
+        let mut deleted = Vec::new();
+        let done = self.plain.delete_before(before_ms, &mut deleted).await;
+        let count = deleted.len();
+        deleted.into_iter().for_each(|it| self.note_deletion("experiments_days", &it.operation, it.arn));
+        done.map(|()| count)
     }
 
     /// How many jobs were deleted. What cannot be deleted yet stays for the next pass.
@@ -76,24 +107,24 @@ impl Api {
     async fn delete_old(&self, job: OldJob, deleted: &mut usize) -> Result<(), Error> {
         for old in job.training {
             self.delete_training(old.name, Some(&old.uid)).await?;
-            self.note_deletion("DeleteTrainingJob", old.arn);
+            self.note_deletion("jobs_days", "DeleteTrainingJob", old.arn);
             *deleted += 1;
         }
         if let Some(old) = job.tuning {
             self.delete_tuning(&old.name, Some(old.uid)).await?;
-            self.note_deletion("DeleteHyperParameterTuningJob", old.arn);
+            self.note_deletion("jobs_days", "DeleteHyperParameterTuningJob", old.arn);
             *deleted += 1;
         }
         Ok(())
     }
 
     /// As the owner's, whose setting it follows.
-    fn note_deletion(&self, operation: &str, arn: String) {
+    fn note_deletion(&self, setting: &str, operation: &str, arn: String) {
         let caller = Caller { user_agent: String::new(), holder: Holder::Owner, member: None };
         let record = Record {
             user: OWNER_NAME.to_owned(),
             arn: caller.arn(&self.identity),
-            agent: "jobs_days".to_owned(),
+            agent: setting.to_owned(),
             service: Service::SageMaker.scope().to_owned(),
             operation: operation.to_owned(),
             resources: vec![arn],

@@ -15,6 +15,7 @@ mod lineage_query;
 mod links;
 mod listed;
 mod model;
+mod old_records;
 mod registry;
 mod search_records;
 mod trial;

@@ -41,6 +41,7 @@ fn options(data_dir: &Path) -> Options {
         objects: None,
         passthrough: crate::PassthroughOptions::default(),
         jobs_days: None,
+        experiments_days: None,
         audit_days: None,
         quotas: crate::QuotaOptions::default(),
         roles: crate::Roles::default(),

@@ -1,12 +1,13 @@
 //! Experiments, trials, components and lineage: what links them, over a real journal.
 
 use serde_json::json;
-use shoal_store::MetricPoint;
+use shoal_store::{MetricPoint, RowChange};
 
 use super::{
     tests::{Fixture, arn, sample, tick},
     *,
 };
+use crate::clock::now_ms;
 
 /// Names in a list's answer.
 fn listed(answer: &Value, list: &str, member: &str) -> String {
@@ -275,4 +276,59 @@ async fn lineage_is_followed_both_ways_in_pages() {
     let unknown = all.call("QueryLineage", &json!({"StartArns": [arn(of_kind(kinds::ARTIFACT), "unknown")]})).await;
     assert_eq!(unknown.unwrap_err().code, ErrorCode::ResourceNotFound);
     assert!(all.call("QueryLineage", &json!({})).await.unwrap_err().message.contains("StartArns"));
+}
+
+/// What was deleted, in the order of its kinds.
+async fn deleted(all: &Fixture, before_ms: u64) -> String {
+    let mut deleted = Vec::new();
+    all.registry.delete_before(before_ms, &mut deleted).await.unwrap();
+    let names = deleted.iter().map(|it| format!("{} {}", it.operation, it.arn.rsplit('/').next().unwrap()));
+    Vec::from_iter(names).join(", ")
+}
+
+/// Later than all that there is, and before what follows.
+async fn boundary() -> u64 {
+    tick().await;
+    let now = now_ms();
+    tick().await;
+    now
+}
+
+#[tokio::test]
+async fn old_records_of_experiments_are_deleted_unless_something_later_is_linked_to_them() {
+    let all = experiments().await;
+    let of_job = ResourceRow { parent: Some("job".to_owned()), ..ResourceRow::new(TRIAL_COMPONENT, "job-1") };
+    let target = all.registry.named(of_kind(TRIAL_COMPONENT), "job-1");
+    all.registry.change(&target, move |_| Ok(vec![RowChange::Put(Box::new(of_job))])).await.unwrap();
+    assert_eq!(deleted(&all, 1).await, "", "its job is there");
+    let before_ms = boundary().await;
+    all.call("AssociateTrialComponent", &ends("c", "bog")).await.unwrap();
+    let expected = "DeleteTrialComponent a, DeleteTrialComponent b, DeleteTrial field, DeleteTrial forest, \
+                    DeleteExperiment plants";
+    assert_eq!(sorted(&deleted(&all, before_ms).await), sorted(expected));
+    let expected = "DeleteTrialComponent c, DeleteTrial bog, DeleteExperiment titanic";
+    assert_eq!(deleted(&all, boundary().await).await, expected);
+    assert_eq!(deleted(&all, boundary().await).await, "");
+}
+
+#[tokio::test]
+async fn old_entities_of_lineage_are_deleted_with_their_associations() {
+    let (all, arns) = lineage().await;
+    let before_ms = boundary().await;
+    all.call("CreateTrialComponent", &json!({"TrialComponentName": "later"})).await.unwrap();
+    let later = arn(of_kind(TRIAL_COMPONENT), "later");
+    all.call("AddAssociation", &association(&arns[0], &later, "ContributedTo")).await.unwrap();
+    let name = |arn: &str| arn.rsplit('/').next().unwrap().to_owned();
+    let expected = format!("DeleteTrialComponent run, DeleteArtifact {}, DeleteAction deploy", name(&arns[2]));
+    assert_eq!(deleted(&all, before_ms).await, expected);
+    let left = all.call("ListAssociations", &json!({})).await.unwrap();
+    assert_eq!(listed(&left, "AssociationSummaries", "DestinationName"), "later");
+    let expected = format!("DeleteTrialComponent later, DeleteArtifact {}", name(&arns[0]));
+    assert_eq!(deleted(&all, boundary().await).await, expected);
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut words = Vec::from_iter(text.split(", "));
+    words.sort_unstable();
+    words
 }
