@@ -255,7 +255,7 @@ def records(jobs):
 
 
 def reads(jobs, records, script, **options):
-    """What a job says that has these channels."""
+    """What a job with these channels prints."""
     files = {"train.py": script, "tfrecords.py": pathlib.Path(tfrecords.__file__).read_text()}
     name = create(jobs, files, channels=records, **options)
     jobs.completed(name)

@@ -69,7 +69,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Arguments of `shoal env-cache prune`.
 #[derive(Debug, Args)]
 pub(crate) struct PruneArgs {
-    /// Only what no job has wanted for so long: 30d, 12h, 90m, 10s.
+    /// Only what no job has wanted for this time: 30d, 12h, 90m, 10s.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     older_than: Duration,
     #[command(flatten)]
@@ -210,7 +210,7 @@ fn prune(args: &PruneArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Removes what no job has wanted for so long; gives the name and the size of each.
+/// Removes what no job has wanted for this time; gives the name and the size of each.
 fn removed(settings: &Settings, older_than: Duration) -> Result<Vec<String>> {
     let environments = cache(settings).prune(older_than)?;
     let trees = images().prune(older_than)?;

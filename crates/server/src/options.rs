@@ -70,8 +70,8 @@ pub struct Options {
     pub telemetry: TelemetryLimits,
     /// Days after their end at which jobs are deleted; `None`: clients delete them.
     pub jobs_days: Option<NonZeroU32>,
-    /// Days after their last change at which records of experiments and lineage are deleted; `None`:
-    /// clients delete them.
+    /// Days after their last change at which records of experiments and lineage are deleted;
+    /// `None`: clients delete them.
     pub experiments_days: Option<NonZeroU32>,
     /// For how many days lines of the audit log are kept; `None`: for ever.
     pub audit_days: Option<NonZeroU32>,

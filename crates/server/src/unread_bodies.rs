@@ -1,8 +1,8 @@
 //! Requests that are answered before their bodies have been read: most are refused by their head.
-//! hyper closes such a connection without a word unless the rest is there already, and a client that
-//! uses it again for its next request loses that one. So a short rest is read first, and where it
-//! does not come the answer closes the connection (`Connection: close`). With
-//! `Expect: 100-continue` (RFC 9110, 10.1.1) nobody knows whether a body still follows: botocore
+//! hyper closes such a connection without a word unless the rest is there already, and a client
+//! that uses it again for its next request loses that one. So a short rest is read first, and where
+//! it does not come the answer closes the connection (`Connection: close`). With
+//! `Expect: 100-continue` (RFC 9110, 10.1.1) it is open whether a body still follows: botocore
 //! leaves it out. Such an answer closes the connection at once.
 
 use std::{
@@ -39,7 +39,7 @@ pub(crate) struct Unread<B: Body = Incoming> {
 }
 
 enum Rest<B> {
-    /// Somebody reads.
+    /// A handler reads it.
     Held,
     Dropped(B),
     Nothing,

@@ -207,7 +207,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     of_server(
         "environments_days",
         "DAYS",
-        "Python environments and files of images on this machine that no job has wanted for so many days are removed; \
+        "Python environments and files of images on this machine that no job has wanted for this number of days are removed; \
                `none` is never",
         |_| "none".to_owned(),
     ),

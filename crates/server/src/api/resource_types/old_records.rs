@@ -36,8 +36,8 @@ pub(crate) struct Deleted {
 }
 
 impl Registry {
-    /// Deletes records, each of which is then in `deleted`. What cannot be deleted stays for the next
-    /// pass.
+    /// Deletes records, each of which is then in `deleted`. What cannot be deleted stays for the
+    /// next pass.
     ///
     /// # Errors
     /// The storage's.
