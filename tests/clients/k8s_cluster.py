@@ -67,10 +67,13 @@ def openssl(*words):
 
 
 class Cluster:
-    """Nodes n1 .. nN, each with 8 processors, 64 GiB and 2 GPUs by its own account."""
+    """Nodes n1 .. nN, each with 8 processors, 64 GiB and 2 GPUs by its own account. With `disks` the
+    cache is not this machine's own, and that of each node in `disks` is a file system of that size.
+    """
 
-    def __init__(self, root, nodes=3):
-        self.root, self.nodes = pathlib.Path(root).resolve(), nodes
+    def __init__(self, root, nodes=3, disks=None):
+        self.root, self.nodes, self.disks = pathlib.Path(root).resolve(), nodes, disks or {}
+        self.cache = self.root / "cache" if disks else pathlib.Path.home() / ".cache/shoal"
         number = machines.number_of(self.root, "kub")
         self.tag = f"kub{number}"
         self.network = machines.Network(self.tag, f"10.215.{number}")
@@ -116,21 +119,25 @@ class Cluster:
         for account in ("default", ACCOUNT):
             path = f"{accounts}/{account}"
             until("accounts have their tokens", lambda path=path: (self.api.find(path) or {}).get("secrets"))
+        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/kube-root-ca.crt"
+        until("the namespace has all of its own", lambda: self.api.find(path))
         self.kubeconfig_of(ACCOUNT)
         return self
 
-    def settings(self, shoal):
-        """For shoal.toml: all jobs run here, in pods with this program, by the rights of deploy/."""
+    def settings(self, shoal, address=None):
+        """For shoal.toml: all jobs run here, in pods with this program, by the rights of deploy/.
+        `address`: this machine's, as agents are to use it.
+        """
         self.images({"shoal": {"root": "/", "files": {"/usr/local/bin/shoal": str(shoal)}}})
         return f"""
 default_target = "cluster"
 agents_listen = "0.0.0.0:0"
-agents_address = "{self.server}"
+agents_address = "{address or self.server}"
 [target.cluster]
 kind = "kubernetes"
 kubeconfig = "{self.root}/kubeconfig-{ACCOUNT}"
 image = "shoal"
-cache = {{ host_path = "{pathlib.Path.home()}/.cache/shoal" }}
+cache = {{ host_path = "{self.cache}" }}
 """
 
     def until_ready(self, nodes=None):
@@ -222,6 +229,31 @@ cache = {{ host_path = "{pathlib.Path.home()}/.cache/shoal" }}
 
     def pod(self, name, namespace=NAMESPACE):
         return self.api.find(f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+    def objects(self, namespace=NAMESPACE):
+        """Names of all that a client may have made there, by kind."""
+        kinds = ["pods", "services", "secrets", "configmaps"]
+        found = {kind: self.api.get(f"/api/v1/namespaces/{namespace}/{kind}")["items"] for kind in kinds}
+        return {kind: sorted(it["metadata"]["name"] for it in items) for kind, items in found.items()}
+
+    def version(self):
+        """Of all objects, for `made_since`."""
+        return self.api.get("/api/v1/pods")["metadata"]["resourceVersion"]
+
+    def made_since(self, version, namespace=NAMESPACE):
+        """Pods that were created after this version, be it that they are gone."""
+        events = self.api.watch(f"/api/v1/namespaces/{namespace}/pods", version, seconds=1)
+        return [it["object"] for it in events if it["type"] == "ADDED"]
+
+    def add_pod(self, name, command, resources, namespace=NAMESPACE, **spec):
+        """A pod of others."""
+        container = {"name": "c", "image": "host", "command": command, "resources": resources}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
+        pod["spec"] = {"restartPolicy": "Never", "containers": [container], **spec}
+        return self.api.post(f"/api/v1/namespaces/{namespace}/pods", pod)
+
+    def delete_pod(self, name, namespace=NAMESPACE):
+        self.api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=1)
 
     def log(self, pod, container):
         """What a container has printed: the last time that it was started."""
@@ -328,7 +360,12 @@ cache = {{ host_path = "{pathlib.Path.home()}/.cache/shoal" }}
             "address": address,
             "addresses": [self.network.address(it) for it in range(first, first + PODS)],
             "capacity": {"cpu": "8", "memory": "64Gi", "pods": str(PODS), "nvidia.com/gpu": "2"},
-            "labels": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "tests/node": f"n{node}"},
+            "labels": {
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "tests/node": f"n{node}",
+                "tests/disk": "small" if node in self.disks else "large",
+            },
             "api": [self.server, self.ports["api"], str(self.root / "ca.crt"), self.tokens[f"n{node}"]],
             "directory": str(self.root / f"n{node}"),
             "images": str(self.table),
@@ -337,6 +374,11 @@ cache = {{ host_path = "{pathlib.Path.home()}/.cache/shoal" }}
         path.write_text(json.dumps(configuration))
         shutil.rmtree(self.root / f"n{node}/pods", ignore_errors=True)
         alone = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"]
+        if node in self.disks:
+            # There for as long as the node's namespaces are.
+            self.cache.mkdir(exist_ok=True)
+            script = 'mount -t tmpfs -o "size=$1" tmpfs "$2"; shift 2; exec "$@"'
+            alone += ["/bin/sh", "-ec", script, "disk", self.disks[node], self.cache]
         agent = pathlib.Path(__file__).with_name("k8s_node.py")
         self._start(
             f"n{node}", agent, path, before=["nsenter", f"--net=/run/netns/{namespace}", *alone, sys.executable, "-u"]

@@ -108,6 +108,12 @@ class Network:
         verb = "replace" if is_cut else "delete"
         run("ip", "-n", self.namespace(number), "route", verb, "blackhole", f"{address}/32")
 
+    @staticmethod
+    def cut_process_to(pid, address, is_cut=True):
+        """The same for what shares the network of a process, such as a pod."""
+        verb = "replace" if is_cut else "delete"
+        run("nsenter", f"--target={pid}", "--net", "ip", "route", verb, "blackhole", f"{address}/32")
+
     def down(self, numbers):
         for number in numbers:
             run("ip", "netns", "delete", self.namespace(number), check=False)

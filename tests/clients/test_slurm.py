@@ -2,7 +2,9 @@
 again. What they compute there is shown by the tests that run with SHOAL_TEST_TARGET=slurm.
 """
 
+import contextlib
 import copy
+import functools
 import hashlib
 import json
 import os
@@ -10,13 +12,14 @@ import pwd
 import shutil
 import signal
 import subprocess
-import time
 
+import cluster_faults
 import pytest
 import slurm_cluster
 import traces
+from cluster_faults import WAITS, message, steps
 from house import SHOAL, House, eventually
-from jobs import GROUP, Jobs
+from jobs import Jobs
 from test_team import Key, refusal
 from tuning_jobs import Tuning
 
@@ -25,7 +28,6 @@ SPOT = {
     "EnableManagedSpotTraining": True,
     "StoppingCondition": {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 1200},
 }
-WAITS = "echo ready; while true; do sleep 0.1; done"
 TYPES = """
 [target.cluster.types]
 "ml.m5.xlarge" = { nodes = "exclusive", partition = "high" }
@@ -55,10 +57,6 @@ def jobs(cluster):
 
 def slurm(jobs, line, instances=1, kind="ml.c5.xlarge", **more):
     return jobs.command(line, instances=instances, instance_type=kind, **more)
-
-
-def message(jobs, name):
-    return jobs.describe(name)["SecondaryStatusTransitions"][-1]["StatusMessage"]
 
 
 def queue(cluster):
@@ -222,41 +220,7 @@ def test_a_server_that_was_killed_finds_its_jobs(jobs, cluster):
 
 
 def test_a_restored_copy_ends_nothing_of_the_originals(jobs, cluster):
-    running = slurm(jobs, WAITS)
-    jobs.saying(running, "ready")
-    target, data = jobs.house.root / "backup", jobs.house.root / "copy"
-    jobs.house.shoal("backup", target)
-    jobs.house.shoal("restore", target, "--data-dir", data)
-    refused = jobs.house.shoal("restore", target, "--data-dir", jobs.house.root / "second", "--take-over", check=False)
-    assert refused.returncode == 1 and "is still here" in refused.stderr
-    before = queue(cluster)
-    copy = House("--silence-s", "1", data=data)
-    try:
-        assert "restored from a backup" in Jobs(copy).failed(running)
-        # What it had started, too, is ended when it ends.
-        time.sleep(2)
-        assert queue(cluster) == before
-    finally:
-        copy.stop()
-    # Nor does the original, which ends what it does not know when it starts.
-    copy = House(data=data)
-    try:
-        of_copy = slurm(Jobs(copy), WAITS)
-        Jobs(copy).saying(of_copy, "ready")
-        both = queue(cluster)
-        jobs.house.stop()
-        jobs.house.start()
-        jobs.connect()
-        time.sleep(1)
-        assert queue(cluster) == both and len(both) == 2
-        Jobs(copy).sagemaker.stop_training_job(TrainingJobName=of_copy)
-        assert Jobs(copy).wait(of_copy)["TrainingJobStatus"] == "Stopped"
-    finally:
-        copy.stop()
-    eventually(lambda: jobs.describe(running)["SecondaryStatus"] == "Training")
-    assert jobs.describe(running)["SecondaryStatus"] == "Training"
-    jobs.sagemaker.stop_training_job(TrainingJobName=running)
-    assert jobs.wait(running)["TrainingJobStatus"] == "Stopped"
+    cluster_faults.a_restored_copy_and_its_original_leave_each_other_alone(jobs, slurm, lambda: queue(cluster))
 
 
 def test_a_copy_of_the_directory_is_refused_beside_its_original(jobs):
@@ -267,29 +231,17 @@ def test_a_copy_of_the_directory_is_refused_beside_its_original(jobs):
 
 
 def test_a_server_that_takes_over_has_the_jobs_of_the_lost_one(jobs, cluster):
-    house = jobs.house
-    running = slurm(jobs, "echo ready; until [ -e /tmp/over ]; do sleep 0.1; done; sleep 3; echo continued")
-    jobs.saying(running, "ready")
-    outside = cluster.call("sbatch", "--parsable", "--output=/dev/null", "-N2", "--exclusive", "--wrap", "sleep 1000")
-    queued = slurm(jobs, "echo its turn", instances=2)
-    eventually(lambda: "Waiting in the queue of compute target cluster" in message(jobs, queued))
-    submitted = set(queue(cluster))
-    target = house.root / "taken-over"
-    house.shoal("backup", target)
-    house.stop(signal.SIGKILL)
-    house.data.rename(house.root / "lost")
-    house.shoal("restore", target, "--data-dir", house.data, "--take-over")
-    house.start()
-    jobs.connect()
-    # Once its agent is back.
-    touch = ["jobs", "exec", running, "--rank", "0", "--", "/bin/touch", "/tmp/over"]
-    eventually(lambda: house.shoal(*touch, check=False).returncode == 0)
-    jobs.completed(running)
-    assert jobs.lines(running)[-1] == "continued"
-    assert set(queue(cluster)) <= submitted, "none was submitted again"
-    cluster.call("scancel", outside.strip())
-    jobs.completed(queued)
-    assert jobs.lines(queued) == ["its turn"]
+    @contextlib.contextmanager
+    def no_room():
+        options = ["--parsable", "--output=/dev/null", "-N2", "--exclusive"]
+        outside = cluster.call("sbatch", *options, "--wrap", "sleep 1000").strip()
+        try:
+            yield lambda line: slurm(jobs, line, instances=2), "Waiting in the queue of compute target cluster"
+        finally:
+            cluster.call("scancel", outside)
+
+    create = functools.partial(slurm, jobs)
+    cluster_faults.is_taken_over(jobs, create, lambda: queue(cluster), no_room)
 
 
 def test_a_controller_that_is_gone_delays_and_fails_nothing(jobs, cluster):
@@ -310,32 +262,24 @@ def test_a_controller_that_is_gone_delays_and_fails_nothing(jobs, cluster):
 
 
 def test_a_node_that_fails_is_retried(jobs, cluster):
-    line = "echo ready; if [ -e /opt/ml/checkpoints/again ]; then exit 0; fi; echo x > /opt/ml/checkpoints/again; sleep 1000"
-    checkpoints = {"CheckpointConfig": {"S3Uri": "s3://tests/slurm/node"}}
-    name = slurm(jobs, line, RetryStrategy={"MaximumRetryAttempts": 1}, **checkpoints)
-    jobs.saying(name, "ready")
-    eventually(lambda: jobs.s3.list_objects_v2(Bucket="tests", Prefix="slurm/node").get("KeyCount"))
+    name = cluster_faults.ends_at_its_second_attempt(jobs, functools.partial(slurm, jobs), "slurm/node")
     eventually(lambda: len(queue(cluster)) == 1)
     node = int(cluster.call("squeue", "-h", "-o", "%N").strip()[1:])
     cluster.kill_node(node)
     try:
         jobs.completed(name)
-        messages = [it["StatusMessage"] for it in jobs.describe(name)["SecondaryStatusTransitions"]]
+        messages = [text for _, text in steps(jobs, name)]
         assert any(f"node n{node} of Slurm job" in text and "NODE_FAIL" in text for text in messages), messages
     finally:
         cluster.start_node(node)
 
 
 def test_an_agent_that_is_killed_is_retried(jobs):
-    line = "echo ready; if [ -e /opt/ml/checkpoints/again ]; then exit 0; fi; echo x > /opt/ml/checkpoints/again; sleep 1000"
-    checkpoints = {"CheckpointConfig": {"S3Uri": "s3://tests/slurm/agent"}}
-    name = slurm(jobs, line, RetryStrategy={"MaximumRetryAttempts": 1}, **checkpoints)
-    jobs.saying(name, "ready")
-    eventually(lambda: jobs.s3.list_objects_v2(Bucket="tests", Prefix="slurm/agent").get("KeyCount"))
+    name = cluster_faults.ends_at_its_second_attempt(jobs, functools.partial(slurm, jobs), "slurm/agent")
     (agent,) = traces.agents(jobs.house).values()
     os.kill(agent, signal.SIGKILL)
     jobs.completed(name)
-    assert len(jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=name)["logStreams"]) == 2
+    assert cluster_faults.attempts(jobs, name) == 2
 
 
 def test_a_job_of_a_higher_priority_interrupts_spot_training(jobs, cluster):

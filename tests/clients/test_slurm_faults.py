@@ -3,22 +3,21 @@
 `SHOAL_SOAK` makes them as long and as many as issue 17 has them: a minute, 200 jobs.
 """
 
-import concurrent.futures
-import os
+import contextlib
+import functools
 import time
 
+import cluster_faults
 import machines
 import pytest
 import slurm_cluster
+from cluster_faults import IS_SOAK, WAITS, message
 from house import House, eventually
 from jobs import Jobs
 
-IS_SOAK = "SHOAL_SOAK" in os.environ
-CUT_S = 60 if IS_SOAK else 5
 JOBS = 200 if IS_SOAK else 12
 #: Of an agent, after which its instance is given up.
 SILENCE_S = 3
-WAITS = "echo ready; while true; do sleep 0.1; done"
 #: The node whose disk is small, and no other.
 TYPES = """
 [target.cluster.types]
@@ -63,36 +62,35 @@ def jobs(cluster, commands):
     house.close()
 
 
-def message(jobs, name):
-    return jobs.describe(name)["SecondaryStatusTransitions"][-1]["StatusMessage"]
-
-
 def on_slurm(jobs, line, kind="ml.c5.xlarge", **more):
     return jobs.command(line, instance_type=kind, **more)
 
 
 def test_a_network_that_is_cut_loses_no_line_and_doubles_none(jobs, cluster):
-    count = 5 * CUT_S + 20
-    name = on_slurm(jobs, f"for i in $(seq {count}); do echo line $i; sleep 0.2; done")
-    jobs.saying(name, "line 3")
-    [node] = {int(text.strip()[1:]) for text in cluster.call("squeue", "-h", "-t", "R", "-o", "%N").splitlines()}
-    cluster.network.cut_to(node, cluster.network.here_too)
+    @contextlib.contextmanager
+    def cut_off():
+        [node] = {int(text.strip()[1:]) for text in cluster.call("squeue", "-h", "-t", "R", "-o", "%N").splitlines()}
+        with cut(cluster, node):
+            yield
+
+    cluster_faults.a_cut_loses_no_line_and_doubles_none(jobs, functools.partial(on_slurm, jobs), cut_off)
+
+
+@contextlib.contextmanager
+def cut(cluster, *nodes):
+    """Nothing that these nodes send reaches the server."""
+    for node in nodes:
+        cluster.network.cut_to(node, cluster.network.here_too)
     try:
-        time.sleep(CUT_S)
-        seen = len(jobs.lines(name))
-        assert seen < 5 * CUT_S, f"it is not cut: {seen} lines"
-        assert jobs.describe(name)["TrainingJobStatus"] == "InProgress"
+        yield
     finally:
-        cluster.network.cut_to(node, cluster.network.here_too, is_cut=False)
-    jobs.completed(name)
-    assert jobs.lines(name) == [f"line {number}" for number in range(1, count + 1)]
+        for node in nodes:
+            cluster.network.cut_to(node, cluster.network.here_too, is_cut=False)
 
 
 def test_agents_that_cannot_reach_the_server_are_explained(jobs, cluster):
     """As where agents_address is wrong on the nodes, or a firewall closes its port."""
-    for node in (1, 2):
-        cluster.network.cut_to(node, cluster.network.here_too)
-    try:
+    with cut(cluster, 1, 2):
         name = on_slurm(jobs, "echo reached")
         if IS_SOAK:
             eventually(lambda: "no agent has connected" in message(jobs, name))
@@ -100,27 +98,18 @@ def test_agents_that_cannot_reach_the_server_are_explained(jobs, cluster):
             assert f"{cluster.network.here_too}:" in text and "agents_address" in text and "on n" in text, text
         else:
             eventually(lambda: cluster.call("squeue", "-h", "-t", "R"))
-    finally:
-        for node in (1, 2):
-            cluster.network.cut_to(node, cluster.network.here_too, is_cut=False)
     jobs.completed(name)
     assert jobs.lines(name) == ["reached"]
 
 
 def test_an_input_that_does_not_fit_on_a_node(jobs, cluster):
-    jobs.put("faults/large.bin", os.urandom(24 << 20))
-    reason = jobs.failed(on_slurm(jobs, "true", "ml.m5.xlarge", InputDataConfig=[jobs.channel("data", "faults")]))
-    assert "No space left on device" in reason and str(cluster.cache) in reason and "n3" in reason, reason
-    jobs.completed(on_slurm(jobs, "true", "ml.m5.xlarge"))
+    create = functools.partial(on_slurm, jobs, kind="ml.m5.xlarge")
+    cluster_faults.an_input_does_not_fit(jobs, create, ["node n3 ", str(cluster.cache)])
 
 
 def test_many_jobs_at_once_run_once_each(jobs, cluster, commands):
     before, begun = len(commands.calls()), time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        names = list(pool.map(lambda number: on_slurm(jobs, f"echo job {number}"), range(JOBS)))
-    for number, name in enumerate(names):
-        jobs.completed(name)
-        assert jobs.lines(name) == [f"job {number}"]
+    cluster_faults.many_at_once(jobs, functools.partial(on_slurm, jobs), JOBS)
     seconds = time.monotonic() - begun
     calls = [line.split()[0] for line in commands.calls()[before:] if "--test-only" not in line]
     assert calls.count("sbatch") == JOBS

@@ -85,9 +85,14 @@ fn files_with(folder: &Path, text: &str) -> Result<Vec<String>> {
 /// As often do the tests that kill kill in `cargo xtask soak`, unless `SHOAL_SOAK` is set.
 const SOAK: &str = "20";
 
-/// Files whose tests draw the moments of kills, and one whose faults are longer then.
-const KILLING: [&str; 4] =
-    ["test_killed.py", "test_killed_under_load.py", "test_tuning_killed.py", "test_slurm_faults.py"];
+/// Files whose tests draw the moments of kills, and those whose faults are longer then.
+const KILLING: [&str; 5] = [
+    "test_killed.py",
+    "test_killed_under_load.py",
+    "test_tuning_killed.py",
+    "test_slurm_faults.py",
+    "test_kubernetes_faults.py",
+];
 
 /// Runs the tests that kill, many times as long.
 pub(crate) fn soak(workspace: &Workspace, python: &Path, shoal: &Path, outcome: &mut Outcome) -> Result<()> {

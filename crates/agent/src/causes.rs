@@ -1,8 +1,10 @@
 //! Errors as one line for people and for the server.
 
 use std::error::Error;
+use std::io;
 
 use shoal_contract::escape_line;
+use shoal_sandbox::SandboxError;
 
 /// The error and, after colons, its causes. A library may quote any bytes of a broken file, so
 /// control characters are escaped as in logs.
@@ -14,6 +16,14 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         cause = error.source();
     }
     Vec::from_iter(text.lines().map(|line| escape_line(line.as_bytes()))).join("\n")
+}
+
+/// Whether a disk has no space left.
+pub(crate) fn is_of_full_disk(error: &(dyn Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |&error| error.source()).any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::StorageFull)
+            || cause.downcast_ref::<SandboxError>().is_some_and(SandboxError::is_of_full_disk)
+    })
 }
 
 /// Maximum length of a reason. The whole `FailureReason` has at most 1024 characters; the server
@@ -36,11 +46,23 @@ pub(crate) fn reason(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::instance::InstanceError;
 
     #[test]
     fn control_characters_of_a_broken_file_are_told_as_logs_tell_them() {
-        let broken = std::io::Error::other("not a number: \u{1b}[2J\0 of the entry\nsecond line");
+        let broken = io::Error::other("not a number: \u{1b}[2J\0 of the entry\nsecond line");
         assert_eq!(with_causes(&broken), "not a number: #033[2J#000 of the entry\nsecond line");
+    }
+
+    #[test]
+    fn a_full_disk_is_found_among_causes() {
+        let io = |number| io::Error::from_raw_os_error(number);
+        let nested = |source| SandboxError::Io { what: "copy a to b".to_owned(), source };
+        let helper = |message: String| SandboxError::Helper { helper: "shoal-init".to_owned(), message };
+        let is_full = |error: SandboxError| is_of_full_disk(&InstanceError::from(error));
+        assert!(is_of_full_disk(&io(28)) && is_full(nested(io(28))));
+        assert!(is_full(helper(format!("could not copy a to b: {}", io(28)))));
+        assert!(!is_of_full_disk(&io(13)) && !is_full(nested(io(13))) && !is_full(helper(io(13).to_string())));
     }
 
     #[test]

@@ -10,6 +10,8 @@ mod packing;
 mod supervising;
 mod surroundings;
 
+use std::error::Error;
+use std::mem;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -57,7 +59,7 @@ const ABANDONED: i32 = 1;
 /// Serves one instance from hello to release, and one attempt after the other as long as the server
 /// wants that; gives the process's exit code.
 pub(crate) fn run(first: &Arc<Options>) -> i32 {
-    let home = match Home::create(first) {
+    let home = match with_room(first, || Home::create(first)) {
         Ok(home) => home,
         Err(error) => {
             say(with_causes(&error));
@@ -66,7 +68,7 @@ pub(crate) fn run(first: &Arc<Options>) -> i32 {
     };
     let (mut options, mut kept) = (first.clone(), None);
     let code = loop {
-        let outbox = match Outbox::create(&home.spool(), SPOOL_BYTES) {
+        let outbox = match with_room(first, || Outbox::create(&home.spool(), SPOOL_BYTES)) {
             Ok(outbox) => Arc::new(outbox),
             Err(error) => {
                 say(format_args!("cannot make {}: {error}", home.spool().display()));
@@ -93,6 +95,15 @@ pub(crate) fn run(first: &Arc<Options>) -> i32 {
         say(format_args!("something is left in the cache of inputs: {error}"));
     }
     code
+}
+
+/// Makes what an agent needs; on a full disk of a node once more, when what other jobs have left of
+/// inputs is removed.
+fn with_room<T, E: Error + 'static>(options: &Options, make: impl Fn() -> Result<T, E>) -> Result<T, E> {
+    make().or_else(|error| match options.server.is_remote() && causes::is_of_full_disk(&error) {
+        true if options.objects.make_room().is_ok() => make(),
+        _ => Err(error),
+    })
 }
 
 /// How serving an attempt ended.
@@ -260,6 +271,7 @@ impl Agent<'_> {
         let is_package = package::is_of(assignment, &self.home.ml());
         // What the package was found to require, once it was asked.
         let mut found: Option<String> = None;
+        let mut has_made_room = false;
         let bare = spec;
         loop {
             let mut spec = bare.clone();
@@ -286,6 +298,15 @@ impl Agent<'_> {
             let kept = self.zygote.is_some();
             let program = match self.start(assignment, &spec, support) {
                 Err(SandboxError::Program { message, code }) => return self.not_startable(&message, code),
+                Err(error) if error.is_of_full_disk() && self.options.server.is_remote() => {
+                    if mem::replace(&mut has_made_room, true) {
+                        return Err(elsewhere::full(self.options, &error).into());
+                    }
+                    say("the disk is full: what no job has of the cache is removed");
+                    self.options.objects.make_room().map_err(AttemptError::Watch)?;
+                    pipes.finish();
+                    continue;
+                }
                 started => started.map_err(InstanceError::from)?,
             };
             // If nobody takes these reports any more, a wish to stop is on its way, and the
@@ -376,7 +397,7 @@ impl Agent<'_> {
     fn finish(mut self, assignment: &Assignment, mut served: Result<(), AttemptError>) -> End {
         let is_well = served.is_ok();
         loop {
-            if let Err(error) = std::mem::replace(&mut served, Ok(())) {
+            if let Err(error) = mem::replace(&mut served, Ok(())) {
                 let reason = with_causes(&error);
                 say(&reason);
                 self.has_uploaded = true;

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use nix::errno::Errno;
+
 /// Why there is no instance, or no more word from it.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
@@ -63,6 +65,17 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
+    /// Whether a disk has no space left, also for a helper process.
+    pub fn is_of_full_disk(&self) -> bool {
+        match self {
+            SandboxError::Io { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+            SandboxError::Helper { message, .. } => {
+                message.ends_with(&io::Error::from_raw_os_error(Errno::ENOSPC as i32).to_string())
+            }
+            _ => false,
+        }
+    }
+
     /// For `map_err`: says what was tried.
     pub(crate) fn io<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> SandboxError {
         let what = what.into();

@@ -52,11 +52,10 @@ pub(crate) fn arrange(spec: SandboxSpec, mode: Mode) -> Result<(SandboxSpec, Vec
         let place = on_machine(mount);
         mount.open_shared().map_err(SandboxError::io(format!("open {} without links", place.display())))?;
         if let Mount::Overlay { lower, .. } = mount {
-            copy(lower, &place).map_err(SandboxError::io(format!(
-                "copy {} to {}",
-                lower.display(),
-                place.display()
-            )))?;
+            copy(lower, &place)
+                // A part of it is of no use, and takes space from others.
+                .inspect_err(|_| drop(fs::remove_dir_all(&place)))
+                .map_err(SandboxError::io(format!("copy {} to {}", lower.display(), place.display())))?;
         }
         let at = match mode {
             Mode::Container => (mount.target() != place).then(|| mount.target().to_owned()),

@@ -2,11 +2,14 @@
 //! built-in algorithms, a way to the server's port.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use shoal_link::{Assignment, Delivery, Input, Program};
+use shoal_sandbox::SandboxError;
 
 use super::Agent;
+use crate::Options;
 use crate::causes::with_causes;
 use crate::fetched::Fetched;
 use crate::inputs::{InputError, localise};
@@ -34,6 +37,14 @@ pub(super) fn bring(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Op
         }
         other => other,
     })
+}
+
+/// What a sandbox of a node has no space for: copies of inputs, where programs may change them and
+/// there is no overlay.
+pub(super) fn full(options: &Options, error: &SandboxError) -> InstanceError {
+    let source = io::Error::new(io::ErrorKind::StorageFull, with_causes(error));
+    let node = node::name().unwrap_or_default();
+    InstanceError::Input(InputError::Place(source.into()).on_node(&node, options.objects.dir()))
 }
 
 fn bring_all(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Assignment, InstanceError> {

@@ -148,6 +148,8 @@ fn container(options: &KubernetesOptions, of_type: &PodOptions, spec: &Allocatio
     env.extend(given.map(|(name, value)| (&**name, &**value)));
     // `$(NAME)` in a value would be replaced.
     let env = env.iter().map(|(name, value)| json!({"name": name, "value": value.replace("$(", "$$(")}));
+    let node =
+        json!({"name": "SHOAL_NODE", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}});
     let mut mounts = vec![json!({"name": "cache", "mountPath": cache})];
     mounts.push(match brought {
         Some(_) => json!({"name": "shoal", "mountPath": "/shoal", "readOnly": true}),
@@ -164,7 +166,7 @@ fn container(options: &KubernetesOptions, of_type: &PodOptions, spec: &Allocatio
         "name": "instance",
         "image": spec.wants.image.as_ref().unwrap_or(&options.image),
         "command": command.into_iter().map(|word| word.replace("$(", "$$(")).collect::<Vec<_>>(),
-        "env": Vec::from_iter(env),
+        "env": Vec::from_iter(env.chain([node])),
         "resources": resources(of_type, spec),
         "volumeMounts": mounts,
         // The last lines of an agent that failed are then in the pod's status.
@@ -284,7 +286,8 @@ mod tests {
             container["resources"],
             json!({"requests": {"cpu": "4", "memory": "16384Mi"}, "limits": {"memory": "16384Mi", "nvidia.com/gpu": "1"}})
         );
-        let env = json!([{"name": "SHOAL_CACHE", "value": "/var/cache/shoal"}, {"name": "TOKEN", "value": "a$$(b)"}]);
+        let env = json!([{"name": "SHOAL_CACHE", "value": "/var/cache/shoal"}, {"name": "TOKEN", "value": "a$$(b)"},
+            {"name": "SHOAL_NODE", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}}]);
         assert_eq!(container["env"], env);
         assert_eq!(plain["metadata"]["labels"]["team"], "a");
         assert_eq!(plain["spec"]["activeDeadlineSeconds"], 60);

@@ -208,6 +208,15 @@ fn container_failure(name: &str, status: &PodStatus, message: &str) -> HostEnd {
             ending: Ending::NeverStarted,
             text: format!("the container of image {:?} could not be started: {last}", container.image),
         },
+        // Its last line is from before, and says nothing of the signal.
+        _ if terminated.exit_code > 128 => HostEnd {
+            ending: Ending::Itself,
+            text: format!(
+                "its container was ended by signal {} (exit code {})",
+                terminated.exit_code - 128,
+                terminated.exit_code
+            ),
+        },
         // The agent's own last words are the reason.
         _ => HostEnd { ending: Ending::Itself, text: last.to_owned() },
     }

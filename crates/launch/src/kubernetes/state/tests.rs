@@ -102,6 +102,8 @@ fn containers_that_failed_have_a_cause() {
         ended(terminated(1, "Error", "a\nshoal agent: no room\n\n")),
         (Ending::Itself, "shoal agent: no room".into())
     );
+    let killed = ended(terminated(137, "Error", "shoal agent: something before"));
+    assert_eq!(killed, (Ending::Itself, "its container was ended by signal 9 (exit code 137)".into()));
     let (ending, text) = ended(terminated(137, "OOMKilled", ""));
     assert_eq!(ending, Ending::OutOfMemory);
     assert!(text.contains("choose an instance type that has more of it"), "{text}");
