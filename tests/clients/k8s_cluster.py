@@ -11,6 +11,7 @@ it is the administrator's.
 """
 
 import base64
+import contextlib
 import json
 import os
 import pathlib
@@ -19,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import machines
 import yaml
@@ -236,14 +238,33 @@ cache = {{ host_path = "{self.cache}" }}
         found = {kind: self.api.get(f"/api/v1/namespaces/{namespace}/{kind}")["items"] for kind in kinds}
         return {kind: sorted(it["metadata"]["name"] for it in items) for kind, items in found.items()}
 
-    def version(self):
-        """Of all objects, for `made_since`."""
-        return self.api.get("/api/v1/pods")["metadata"]["resourceVersion"]
+    @contextlib.contextmanager
+    def creations(self, namespace=NAMESPACE):
+        """Pods that are created meanwhile, be it that they are gone; complete at the end."""
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        version = self.api.get(path)["metadata"]["resourceVersion"]
+        found, errors, ends = [], [], threading.Event()
 
-    def made_since(self, version, namespace=NAMESPACE):
-        """Pods that were created after this version, be it that they are gone."""
-        events = self.api.watch(f"/api/v1/namespaces/{namespace}/pods", version, seconds=1)
-        return [it["object"] for it in events if it["type"] == "ADDED"]
+        def collect(version):
+            is_last = False
+            while not is_last and not errors:
+                is_last = ends.is_set()
+                for event in self.api.watch(path, version, seconds=1):
+                    if event["type"] == "ERROR":
+                        errors.append(event)
+                        break
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] == "ADDED":
+                        found.append(event["object"])
+
+        thread = threading.Thread(target=collect, args=(version,), daemon=True)
+        thread.start()
+        try:
+            yield found
+        finally:
+            ends.set()
+            thread.join()
+        assert not errors, errors
 
     def add_pod(self, name, command, resources, namespace=NAMESPACE, **spec):
         """A pod of others."""

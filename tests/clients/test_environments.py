@@ -225,15 +225,19 @@ def test_the_commands(environments):
     assert "nothing to remove" in house.shoal("env-cache", "prune", "--older-than", "1d").stdout
     assert f"removed {name}" in house.shoal("env-cache", "prune").stdout
     assert environments.listed() == []
-    assert house.shoal("env-cache", "prepare", "team/gamma").returncode == 0 and len(environments.listed()) == 1
-    [lock] = (environments.cache / "environments").glob("team-gamma*.lock")
-    for days, left in [(2, 1), (4, 0)]:
+    environments.image("team/delta", "alpha==1.0\n")
+    for name, days in [("gamma", 4), ("delta", 2)]:
+        house.shoal("env-cache", "prepare", f"team/{name}")
+        [lock] = (environments.cache / "environments").glob(f"team-{name}*.lock")
         os.utime(lock, (time.time() - days * 86400,) * 2)
-        (house.data / "shoal.toml").write_text('environments_days = 3\nlog = "info"\n')
-        house.stop()
-        house.start()
-        eventually(lambda: "by environments_days" in house.log.read_text() or left)
-        assert len(environments.listed()) == left
+    (house.data / "shoal.toml").write_text('environments_days = 3\nlog = "info"\n')
+    house.stop()
+    house.start()
+    eventually(lambda: "by environments_days" in house.log.read_text())
+    [left] = environments.listed()
+    assert left.startswith("team-delta-")
+    assert f"removed {left}" in house.shoal("env-cache", "prune").stdout
+    house.shoal("image", "remove", "team/delta")
     house.shoal("image", "remove", "team/gamma")
     again = house.shoal("image", "remove", "team/gamma", check=False)
     assert again.returncode == 2 and "there is no image team/gamma of your own" in again.stderr

@@ -78,12 +78,12 @@ def test_a_network_that_is_cut_loses_no_line_and_doubles_none(jobs, cluster, cre
 
 
 def test_an_agent_that_is_killed_is_retried(jobs, cluster, create):
-    version = cluster.version()
-    name = cluster_faults.ends_at_its_second_attempt(jobs, create, "kubernetes/agent")
-    os.kill(agent(jobs), signal.SIGKILL)
-    jobs.completed(name)
+    with cluster.creations() as made:
+        name = cluster_faults.ends_at_its_second_attempt(jobs, create, "kubernetes/agent")
+        os.kill(agent(jobs), signal.SIGKILL)
+        jobs.completed(name)
     assert cluster_faults.attempts(jobs, name) == 2
-    assert len(cluster.made_since(version)) == 2
+    assert len(made) == 2
 
 
 def test_an_agent_that_is_killed_fails_a_job_without_retries(jobs, create):
@@ -135,9 +135,9 @@ def test_a_server_that_takes_over_has_the_jobs_of_the_lost_one(jobs, cluster, cr
 
 def test_many_jobs_at_once_run_once_each_and_leave_nothing(jobs, cluster, create, untouched):
     eventually(lambda: cluster.pods() == {})
-    version = cluster.version()
-    names = cluster_faults.many_at_once(jobs, create, JOBS)
-    ran = [it["metadata"]["annotations"]["shoal/arn"].rsplit("/", 1)[1] for it in cluster.made_since(version)]
+    with cluster.creations() as made:
+        names = cluster_faults.many_at_once(jobs, create, JOBS)
+    ran = [it["metadata"]["annotations"]["shoal/arn"].rsplit("/", 1)[1] for it in made]
     assert sorted(ran) == sorted(names)
     with contextlib.suppress(AssertionError):
         eventually(lambda: cluster.objects() == untouched)

@@ -4,7 +4,6 @@ use std::error::Error;
 use std::io;
 
 use shoal_contract::escape_line;
-use shoal_sandbox::SandboxError;
 
 /// The error and, after colons, its causes. A library may quote any bytes of a broken file, so
 /// control characters are escaped as in logs.
@@ -20,10 +19,8 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
 
 /// Whether a disk has no space left.
 pub(crate) fn is_of_full_disk(error: &(dyn Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |&error| error.source()).any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::StorageFull)
-            || cause.downcast_ref::<SandboxError>().is_some_and(SandboxError::is_of_full_disk)
-    })
+    let is_full = |cause: &io::Error| cause.kind() == io::ErrorKind::StorageFull;
+    std::iter::successors(Some(error), |&error| error.source()).any(|it| it.downcast_ref().is_some_and(is_full))
 }
 
 /// Maximum length of a reason. The whole `FailureReason` has at most 1024 characters; the server
@@ -57,12 +54,9 @@ mod tests {
     #[test]
     fn a_full_disk_is_found_among_causes() {
         let io = |number| io::Error::from_raw_os_error(number);
-        let nested = |source| SandboxError::Io { what: "copy a to b".to_owned(), source };
-        let helper = |message: String| SandboxError::Helper { helper: "shoal-init".to_owned(), message };
-        let is_full = |error: SandboxError| is_of_full_disk(&InstanceError::from(error));
-        assert!(is_of_full_disk(&io(28)) && is_full(nested(io(28))));
-        assert!(is_full(helper(format!("could not copy a to b: {}", io(28)))));
-        assert!(!is_of_full_disk(&io(13)) && !is_full(nested(io(13))) && !is_full(helper(io(13).to_string())));
+        let nested = |source| InstanceError::Io { what: "make a".to_owned(), source };
+        assert!(is_of_full_disk(&io(28)) && is_of_full_disk(&nested(io(28))));
+        assert!(!is_of_full_disk(&io(13)) && !is_of_full_disk(&nested(io(13))));
     }
 
     #[test]

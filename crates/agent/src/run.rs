@@ -283,12 +283,14 @@ impl Agent<'_> {
                 Err(error) => return Err(error.into()),
             }
             if is_package {
-                self.tell(&[
-                    "setup.py is beside the script: the package is installed in the instance first".to_owned()
-                ])?;
+                if !has_made_room {
+                    self.tell(&[
+                        "setup.py is beside the script: the package is installed in the instance first".to_owned()
+                    ])?;
+                }
                 package::install_first(&mut spec, support, found.is_none() && assignment.python.is_some());
             }
-            if matches!(assignment.program, shoal_link::Program::Script { .. }) {
+            if !has_made_room && matches!(assignment.program, shoal_link::Program::Script { .. }) {
                 self.tell(&[format!("Invoking script with the following command: {}", bare.command.join(" "))])?;
             }
             self.evaluate_own(assignment, &spec, support)?;
@@ -299,11 +301,10 @@ impl Agent<'_> {
             let program = match self.start(assignment, &spec, support) {
                 Err(SandboxError::Program { message, code }) => return self.not_startable(&message, code),
                 Err(error) if error.is_of_full_disk() && self.options.server.is_remote() => {
-                    if mem::replace(&mut has_made_room, true) {
+                    if mem::replace(&mut has_made_room, true) || self.options.objects.make_room().is_err() {
                         return Err(elsewhere::full(self.options, &error).into());
                     }
-                    say("the disk is full: what no job has of the cache is removed");
-                    self.options.objects.make_room().map_err(AttemptError::Watch)?;
+                    say("the disk was full: what no job has of the cache is removed");
                     pipes.finish();
                     continue;
                 }

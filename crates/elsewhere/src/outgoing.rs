@@ -91,16 +91,18 @@ impl Bucket {
         Ok(())
     }
 
-    /// Removes the parts of an upload that did not end; one that is not there does not matter, nor
-    /// does a store that refuses this: s3s-fs answers so if the upload is not there, others if keys
-    /// lack `s3:AbortMultipartUpload`, and neither may keep the object from being sent.
+    /// Removes the parts of an upload that did not end; one that is not there does not matter.
+    /// Returns whether the store has none now, as far as it tells: it may refuse this. s3s-fs does so
+    /// if the upload is not there, others if keys lack `s3:AbortMultipartUpload`, and neither may
+    /// keep the object from being sent.
     ///
     /// # Errors
     /// The store's.
-    pub fn abort_upload(&self, name: &str, upload: &str) -> Result<(), Error> {
+    pub fn abort_upload(&self, name: &str, upload: &str) -> Result<bool, Error> {
         match self.block(self.parts.abort_multipart(&self.path(name), &upload.to_owned())) {
-            Err(object_store::Error::NotFound { .. } | object_store::Error::PermissionDenied { .. }) => Ok(()),
-            done => done.map_err(|error| self.error(name, &error)),
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(true),
+            Err(object_store::Error::PermissionDenied { .. }) => Ok(false),
+            Err(error) => Err(self.error(name, &error)),
         }
     }
 
@@ -162,6 +164,8 @@ mod tests {
         assert_eq!(send(&bucket, "short", b"text", false).unwrap().len(), 0);
         assert_eq!(bucket.get("short").unwrap().unwrap().0, b"text");
         assert_eq!(bucket.signed_address("short", POLL).unwrap(), None);
-        bucket.abort_upload("long", "0").unwrap_or_else(|error| assert!(error.to_string().contains("0"), "{error}"));
+        if let Err(error) = bucket.abort_upload("long", "0") {
+            assert!(error.to_string().contains("0"), "{error}");
+        }
     }
 }

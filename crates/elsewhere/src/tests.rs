@@ -95,7 +95,7 @@ fn an_upload_that_may_not_be_aborted_is_left() {
     let gone = answer("404 Not Found", "", "<Error><Code>NoSuchUpload</Code></Error>");
     let failed = answer("400 Bad Request", "", "<Error><Code>InvalidArgument</Code></Error>");
     let bucket = Bucket::open_with_keys(&address(vec![refused, gone, failed]), Duration::from_millis(100)).unwrap();
-    bucket.abort_upload("k", "1").unwrap();
-    bucket.abort_upload("k", "2").unwrap();
+    assert!(!bucket.abort_upload("k", "1").unwrap());
+    assert!(bucket.abort_upload("k", "2").unwrap());
     assert!(text(bucket.abort_upload("k", "3")).contains("InvalidArgument"));
 }

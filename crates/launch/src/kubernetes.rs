@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 use self::access::{Access, Connected, is_missing};
 use self::entrypoints::{Entrypoints, Found, LIMIT};
 use self::objects::{JOB_ANNOTATION, MANAGED, NAME_LABEL};
-pub use self::options::{CacheVolume, KubernetesOptions, PodOptions, volume_path};
+pub use self::options::{CacheVolume, Claim, KubernetesOptions, PodOptions, volume_path};
 use self::pods::{Pods, Watched};
 use crate::record::Submitted;
 use crate::scheduled::{Scheduled, Scheduler, Stage, allocation_of};

@@ -24,7 +24,7 @@ mod targets;
 mod tls;
 mod watch;
 
-pub use kubernetes::{CacheVolume, KubernetesOptions, PodOptions, kubernetes, volume_path};
+pub use kubernetes::{CacheVolume, Claim, KubernetesOptions, PodOptions, kubernetes, volume_path};
 pub use local::Local;
 pub use slurm::{Nodes, RestAddress, RestOptions, RestToken, RestVersion, SlurmOptions, SlurmType, SlurmUsers, slurm};
 pub use targets::ByTarget;

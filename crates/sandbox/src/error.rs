@@ -4,6 +4,9 @@ use std::io;
 
 use nix::errno::Errno;
 
+/// Begins what was tried where a tree is copied.
+pub(crate) const COPY: &str = "copy ";
+
 /// Why there is no instance, or no more word from it.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
@@ -65,12 +68,14 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
-    /// Whether a disk has no space left, also for a helper process.
+    /// Whether the disk has no space left for a copy of what is mounted where there are overlays,
+    /// also for a helper process. Other calls have the same error for limits of namespaces.
     pub fn is_of_full_disk(&self) -> bool {
         match self {
-            SandboxError::Io { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+            SandboxError::Io { what, source } => what.starts_with(COPY) && source.kind() == io::ErrorKind::StorageFull,
             SandboxError::Helper { message, .. } => {
-                message.ends_with(&io::Error::from_raw_os_error(Errno::ENOSPC as i32).to_string())
+                message.starts_with(&format!("could not {COPY}"))
+                    && message.ends_with(&io::Error::from_raw_os_error(Errno::ENOSPC as i32).to_string())
             }
             _ => false,
         }
@@ -91,5 +96,26 @@ impl SandboxError {
             cause = error.source();
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_that_of_a_copy() {
+        let full = || io::Error::from_raw_os_error(Errno::ENOSPC as i32);
+        let failed = |what: &str, source| SandboxError::Io { what: what.to_owned(), source };
+        let helper =
+            |error: &SandboxError| SandboxError::Helper { helper: "shoal-init".to_owned(), message: error.chain() };
+        for (error, expected) in [
+            (failed("copy a to b", full()), true),
+            (failed("copy a to b", io::ErrorKind::PermissionDenied.into()), false),
+            // The limit of namespaces has the same number.
+            (failed("make namespaces", full()), false),
+        ] {
+            assert_eq!((error.is_of_full_disk(), helper(&error).is_of_full_disk()), (expected, expected), "{error}");
+        }
     }
 }

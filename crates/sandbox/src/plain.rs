@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use crate::error::COPY;
 use crate::talk::Mode;
 use crate::{Mount, SandboxError, SandboxSpec};
 
@@ -55,7 +56,7 @@ pub(crate) fn arrange(spec: SandboxSpec, mode: Mode) -> Result<(SandboxSpec, Vec
             copy(lower, &place)
                 // A part of it is of no use, and takes space from others.
                 .inspect_err(|_| drop(fs::remove_dir_all(&place)))
-                .map_err(SandboxError::io(format!("copy {} to {}", lower.display(), place.display())))?;
+                .map_err(SandboxError::io(format!("{COPY}{} to {}", lower.display(), place.display())))?;
         }
         let at = match mode {
             Mode::Container => (mount.target() != place).then(|| mount.target().to_owned()),

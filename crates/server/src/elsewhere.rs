@@ -206,7 +206,14 @@ impl ContentStore for ObjectBucket {
     }
 
     fn abort(&self, name: &str, upload: &str) -> Result<(), StoreError> {
-        self.bucket.abort_upload(name, upload).map_err(away)
+        if !self.bucket.abort_upload(name, upload).map_err(away)? {
+            tracing::warn!(
+                "{} refuses to abort the upload {upload} of {name}, whose parts may stay: give the keys \
+                 s3:AbortMultipartUpload, and the bucket a lifecycle rule with AbortIncompleteMultipartUpload",
+                self.bucket.location()
+            );
+        }
+        Ok(())
     }
 
     fn read(&self, name: &str, at: u64, length: usize) -> Result<Option<Vec<u8>>, StoreError> {

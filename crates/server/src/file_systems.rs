@@ -1,7 +1,10 @@
 //! Directories of this machine, or of a compute target's nodes, that jobs may read or write by
 //! `FileSystemDataSource`.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use shoal_launch::{Launcher, volume_path};
 use shoal_plane::Node;
@@ -76,6 +79,13 @@ impl FileSystems {
         self.on_targets.insert(target.to_owned(), known.collect());
     }
 
+    /// Those of this machine alone that are no directories at present.
+    pub fn missing(&self) -> impl Iterator<Item = (&str, &Path)> {
+        let is_on_nodes = |id: &String| self.on_targets.values().any(|ids| ids.contains_key(id));
+        let missing = self.roots.iter().filter(move |(id, root)| !is_on_nodes(id) && !root.path.is_dir());
+        missing.map(|(id, root)| (id.as_str(), root.path.as_path()))
+    }
+
     /// The same for the agents of a launcher, which may start them on other machines alone.
     pub(crate) fn started_by(self, launcher: &dyn Launcher) -> Self {
         Self { is_remote: launcher.is_remote(&[Node::LOCAL.to_owned()]), ..self }
@@ -141,7 +151,7 @@ impl FileSystems {
         }
         match root.is_dir() {
             true => Ok(root.clone()),
-            false => Err(format!("the directory of {} does not exist on this machine; tell the owner", source.id)),
+            false => Err(format!("what is named for {} is no directory of this machine; tell the owner", source.id)),
         }
     }
 }
@@ -169,7 +179,7 @@ mod tests {
             ("fs-00000001", "file", Err("no directory /file")),
             ("fs-00000001", "a/out", Err("symbolic link")),
             ("fs-00000001", "a/within", Err("symbolic link")),
-            ("fs-00000002", "", Err("does not exist")),
+            ("fs-00000002", "", Err("no directory of this machine")),
             ("fs-00000003", "", Err("[file_systems] fs-00000003")),
         ] {
             let source = FileSystemSource { id: id.to_owned(), is_writable: false, directory: directory.to_owned() };
@@ -206,6 +216,8 @@ mod tests {
                 (found, expected) => panic!("{id} {is_writable}: {found:?}, expected {expected:?}"),
             }
         }
+        systems.roots.insert("fs-00000003".to_owned(), root("none"));
+        assert_eq!(Vec::from_iter(systems.missing().map(|(id, _)| id)), ["fs-00000003"], "nodes may have the other");
         assert_eq!(systems.on_target("lab", &["fs-00000009".to_owned()]), Err("fs-00000009".to_owned()));
     }
 }

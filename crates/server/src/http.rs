@@ -78,8 +78,8 @@ impl Front {
         let started = Instant::now();
         let (unread, request) = Unread::of(request);
         let (asked, mut response) = self.respond(request, &origin).await;
-        unread.settle(response.headers_mut()).await;
         self.exporter.answered(&asked, response.status(), started.elapsed());
+        unread.settle(response.headers_mut()).await;
         Ok(response.map(|body| AnsweringBody { body, _answering: answering }.boxed()))
     }
 

@@ -98,8 +98,8 @@ pub enum StoreError {
     },
     /// The directory holds something else, or is missing where there must be one.
     #[error(
-        "{} is not the data directory of a shoal server; name that of one, or for a new server a directory that is empty or \
-         missing",
+        "{} is not a data directory that a shoal server has used: name one; a new server takes an empty directory, or one \
+         that is not there",
         .0.display()
     )]
     NotADataDir(PathBuf),

@@ -77,7 +77,13 @@ impl Settings {
         });
         let mut unknown = Vec::from_iter(unknown);
         unknown.sort();
-        of_the_network.into_iter().chain(of_agents).chain(unknown).collect()
+        let of_file_systems = self.file_systems.missing().map(|(id, path)| {
+            format!(
+                "file_systems names {} for {id}, which is no directory at present: jobs that want it are refused",
+                path.display()
+            )
+        });
+        of_the_network.into_iter().chain(of_agents).chain(of_file_systems).chain(unknown).collect()
     }
 }
 
@@ -107,6 +113,9 @@ mod tests {
             doubts(&[], &["SHOAL_MEMORY", "SHOAL_COMM_HOST", "SHOAL_ALGORITHM_PORT", "SHOAL_CACHE", "HOME"]),
             none
         );
+        let missing = doubts(&[("file_systems", "fs-01234567=/none/such,fs-0000000a=/tmp")], &[]);
+        assert_eq!(missing.len(), 1);
+        assert!(missing[0].contains("names /none/such for fs-01234567, which is no directory"), "{missing:?}");
         let hosts = ("network_allow", "pypi.org");
         assert_eq!(doubts(&[("network", "allow-list"), hosts], &[]), none);
         assert_eq!(doubts(&[("network_max", "host"), hosts], &[]), none);

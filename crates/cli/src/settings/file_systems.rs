@@ -1,6 +1,9 @@
 //! Directories that jobs may mount by `FileSystemDataSource`.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Result;
 use shoal_server::{FileSystems, SharedDirectory};
@@ -19,13 +22,24 @@ pub(super) fn file_systems(typed: &Typed, targets: &[Target]) -> Result<FileSyst
     let mut roots = BTreeMap::new();
     for (id, root) in lists::pairs(typed.value(NAME)) {
         let root = SharedDirectory::parse(root);
-        if !is_id(id) || !root.path.is_absolute() || roots.insert(id.to_owned(), root).is_some() {
+        if !is_id(id) || !root.path.is_absolute() || roots.contains_key(id) {
             return Err(wrong(
                 typed,
                 NAME,
                 "a list of different ids (fs- and 8 to 18 of 0-9a-f) with absolute paths, fs-01234567=/srv/data",
             ));
         }
+        let (place, data) = (real(&root.path), real(typed.data_dir()));
+        if place.starts_with(&data) || data.starts_with(&place) {
+            return Err(UsageError(format!(
+                "file_systems has {id} = {}, and the server's data directory {} is there, with the keys of all users: jobs \
+                 may read what is below a file system; name another directory",
+                root.path.display(),
+                data.display()
+            ))
+            .into());
+        }
+        roots.insert(id.to_owned(), root);
     }
     let mut systems = FileSystems::new(roots);
     for Target { name, file_systems, .. } in targets {
@@ -45,6 +59,13 @@ pub(super) fn file_systems(typed: &Typed, targets: &[Target]) -> Result<FileSyst
     Ok(systems)
 }
 
+/// Without symbolic links, as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    let mut ancestors = path.ancestors();
+    let found = ancestors.find_map(|ancestor| Some((ancestor, ancestor.canonicalize().ok()?)));
+    found.map_or_else(|| path.to_owned(), |(from, real)| real.join(path.strip_prefix(from).unwrap_or(path)))
+}
+
 /// As the API has them.
 pub(super) fn is_id(id: &str) -> bool {
     let digits = id.strip_prefix("fs-").unwrap_or_default();
@@ -53,8 +74,6 @@ pub(super) fn is_id(id: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::super::targets::targets;
     use super::*;
 
@@ -87,6 +106,14 @@ mod tests {
         let mut expected = FileSystems::new([("fs-01234567".to_owned(), root("/srv", false))].into());
         expected.on_target("lab", &["fs-01234567".to_owned()]).unwrap();
         assert_eq!(read(&format!("{lab}[file_systems]\nfs-01234567 = \"/srv\"")).unwrap(), expected);
+        for path in ["/", "/data", "/data/runs", "/data:ro"] {
+            let error = read(&format!("[file_systems]\nfs-01234567 = \"{path}\"")).unwrap_err().to_string();
+            assert!(error.contains("the server's data directory /data is there"), "{path}: {error}");
+        }
+        let temp = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/", temp.path().join("link")).unwrap();
+        let hidden = format!("[file_systems]\nfs-01234567 = \"{}/link/data\"", temp.path().display());
+        assert!(read(&hidden).is_err());
         let pods = |volumes: &str| {
             read(&format!(
                 "agents_listen = \"0.0.0.0:0\"\n[target.k8s]\nkind = \"kubernetes\"\nimage = \"i\"\nfile_systems = {volumes}"
@@ -95,9 +122,14 @@ mod tests {
         let mut expected = FileSystems::default();
         expected.in_pods("k8s", [("fs-0123456a".to_owned(), false), ("fs-0123456b".to_owned(), true)].into());
         assert_eq!(pods("{ fs-0123456a = \"data\", fs-0123456b = \"old:ro\" }").unwrap(), expected);
-        for wrong in
-            ["{ fs-1 = \"data\" }", "{ fs-0123456a = \":ro\" }", "{ fs-0123456a = \"/srv\" }", "[\"fs-0123456a\"]"]
-        {
+        for wrong in [
+            "{ fs-1 = \"data\" }",
+            "{ fs-0123456a = \":ro\" }",
+            "{ fs-0123456a = \"/srv\" }",
+            "{ fs-0123456a = \"Data\" }",
+            "{ fs-0123456a = \"-a\" }",
+            "[\"fs-0123456a\"]",
+        ] {
             let error = pods(wrong).unwrap_err().to_string();
             assert!(error.contains("[target.k8s]") && error.contains("file_systems is a table"), "{error}");
         }

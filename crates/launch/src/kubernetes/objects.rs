@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::names;
-use super::options::{CacheVolume, KubernetesOptions, PodOptions, volume_path};
+use super::options::{CacheVolume, Claim, KubernetesOptions, PodOptions, volume_path};
 use crate::AllocationSpec;
 
 /// On all objects of ours, in any server's name.
@@ -113,10 +113,7 @@ fn pod_spec(
     });
     // An image of ours has nothing in /opt, where /opt/ml is put by whatever user it runs as.
     let own = json!({"name": if own_image.is_some() { "shoal" } else { "opt" }, "emptyDir": {}});
-    let claims = file_systems(options, spec).map(|(name, claim, _)| (name, claim));
-    let claims = BTreeMap::from_iter(claims).into_iter();
-    let claims = claims.map(|(name, claim)| json!({"name": name, "persistentVolumeClaim": {"claimName": claim}}));
-    pod["volumes"] = Vec::from_iter([cache(options), own].into_iter().chain(claims)).into();
+    pod["volumes"] = Vec::from_iter([cache(options), own].into_iter().chain(claims(options, spec))).into();
     if own_image.is_some() {
         pod["initContainers"] = json!([{
             "name": "shoal",
@@ -155,8 +152,8 @@ fn container(options: &KubernetesOptions, of_type: &PodOptions, spec: &Allocatio
         Some(_) => json!({"name": "shoal", "mountPath": "/shoal", "readOnly": true}),
         None => json!({"name": "opt", "mountPath": "/opt"}),
     });
-    mounts.extend(file_systems(options, spec).map(|(name, _, is_writable)| {
-        let mut mount = json!({"name": name, "mountPath": volume_path(name, is_writable)});
+    mounts.extend(file_systems(options, spec).map(|(id, claim, is_writable)| {
+        let mut mount = json!({"name": volume(options, claim), "mountPath": volume_path(id, is_writable)});
         if !is_writable {
             mount["readOnly"] = json!(true);
         }
@@ -174,14 +171,36 @@ fn container(options: &KubernetesOptions, of_type: &PodOptions, spec: &Allocatio
     })
 }
 
-/// Those that the instance wants: each with its claim and whether it is written.
+/// File systems that the instance wants: each with its claim and whether it is written.
 fn file_systems<'a>(
     options: &'a KubernetesOptions,
     spec: &AllocationSpec,
-) -> impl Iterator<Item = (&'a str, &'a str, bool)> {
+) -> impl Iterator<Item = (&'a str, &'a Claim, bool)> {
     let both = options.file_systems.iter().flat_map(|it| [(it, false), (it, true)]);
-    both.filter(|((name, _), is_writable)| spec.wants.directories.contains(&volume_path(name, *is_writable)))
-        .map(|((name, claim), is_writable)| (name.as_str(), claim.as_str(), is_writable))
+    both.filter(|((id, _), is_writable)| spec.wants.directories.contains(&volume_path(id, *is_writable)))
+        .map(|((id, claim), is_writable)| (id.as_str(), claim, is_writable))
+}
+
+/// A volume for each claim: a kubelet does not start a pod that has two of one claim. One that all
+/// names have as read-only is attached so.
+fn claims(options: &KubernetesOptions, spec: &AllocationSpec) -> impl Iterator<Item = Value> {
+    let mut claims = BTreeMap::<&str, bool>::new();
+    for (_, claim, _) in file_systems(options, spec) {
+        *claims.entry(&claim.name).or_insert(true) &= claim.is_read_only;
+    }
+    claims.into_iter().map(|(name, is_read_only)| {
+        let claim = Claim { name: name.to_owned(), is_read_only };
+        let mut source = json!({"claimName": name});
+        if is_read_only {
+            source["readOnly"] = json!(true);
+        }
+        json!({"name": volume(options, &claim), "persistentVolumeClaim": source})
+    })
+}
+
+/// The volume's name in pods: the first id that has the claim, whose own name may be too long.
+fn volume<'a>(options: &'a KubernetesOptions, claim: &Claim) -> Option<&'a str> {
+    options.file_systems.iter().find(|(_, it)| it.name == claim.name).map(|(id, _)| id.as_str())
 }
 
 fn resources(of_type: &PodOptions, spec: &AllocationSpec) -> Value {
@@ -227,7 +246,14 @@ mod tests {
         KubernetesOptions {
             image: "registry/shoal:1".to_owned(),
             program: Some("/usr/local/bin/shoal".into()),
-            file_systems: [("fs-1", "data"), ("fs-2", "scratch")].map(|(id, name)| (id.into(), name.into())).into(),
+            file_systems: [
+                ("fs-1", "data", false),
+                ("fs-2", "scratch", false),
+                ("fs-3", "data", true),
+                ("fs-4", "old", true),
+            ]
+            .map(|(id, name, is_read_only)| (id.to_owned(), Claim { name: name.to_owned(), is_read_only }))
+            .into(),
             pods: PodOptions { labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]), ..PodOptions::default() },
             types: BTreeMap::from([(
                 "ml.g5.xlarge".to_owned(),
@@ -317,11 +343,21 @@ mod tests {
         };
         let (volumes, mounts) = of(&[]);
         assert!(!volumes.contains("persistentVolumeClaim") && !mounts.contains("/mnt/shoal"));
-        let (volumes, mounts) = of(&[("fs-1", false), ("fs-1", true), ("fs-3", true)]);
-        assert_eq!(volumes.matches(r#"{"name":"fs-1","persistentVolumeClaim":{"claimName":"data"}}"#).count(), 1);
-        assert!(mounts.contains(r#"{"name":"fs-1","mountPath":"/mnt/shoal/ro/fs-1","readOnly":true}"#), "{mounts}");
-        assert!(mounts.contains(r#"{"name":"fs-1","mountPath":"/mnt/shoal/rw/fs-1"}"#), "{mounts}");
-        assert!(!mounts.contains("fs-2") && !mounts.contains("fs-3"), "{mounts}");
+        let (volumes, mounts) =
+            of(&[("fs-1", false), ("fs-1", true), ("fs-3", false), ("fs-4", false), ("fs-5", true)]);
+        // One of each claim.
+        assert_eq!(volumes.matches("claimName").count(), 2, "{volumes}");
+        assert!(volumes.contains(r#"{"name":"fs-1","persistentVolumeClaim":{"claimName":"data"}}"#), "{volumes}");
+        let old = r#"{"name":"fs-4","persistentVolumeClaim":{"claimName":"old","readOnly":true}}"#;
+        assert!(volumes.contains(old), "{volumes}");
+        for mount in [
+            r#"{"name":"fs-1","mountPath":"/mnt/shoal/ro/fs-1","readOnly":true}"#,
+            r#"{"name":"fs-1","mountPath":"/mnt/shoal/rw/fs-1"}"#,
+            r#"{"name":"fs-1","mountPath":"/mnt/shoal/ro/fs-3","readOnly":true}"#,
+        ] {
+            assert!(mounts.contains(mount), "{mounts}");
+        }
+        assert!(!mounts.contains("fs-2") && !mounts.contains("fs-5"), "{mounts}");
     }
 
     #[test]

@@ -45,13 +45,21 @@ pub struct KubernetesOptions {
     pub insecure_registries: Vec<String>,
     /// Docker's configuration file of this machine, with logins; it need not be there.
     pub docker_config: Option<PathBuf>,
-    /// Names of PersistentVolumeClaims, by file system: pods that want one mount it at
-    /// [`volume_path`].
-    pub file_systems: BTreeMap<String, String>,
+    /// By file system: pods that want one mount it at [`volume_path`].
+    pub file_systems: BTreeMap<String, Claim>,
     /// Of all pods.
     pub pods: PodOptions,
     /// What differs by instance type.
     pub types: BTreeMap<String, PodOptions>,
+}
+
+/// A PersistentVolumeClaim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Its name in the namespace.
+    pub name: String,
+    /// No pod writes into it.
+    pub is_read_only: bool,
 }
 
 /// What keeps environments and inputs for the next job.

@@ -1,5 +1,7 @@
 //! What the status of a pod means to its instance. Nothing here asks the cluster.
 
+use std::ops::RangeInclusive;
+
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod, PodStatus};
 
 use crate::{Ending, HostEnd};
@@ -31,6 +33,11 @@ const NOT_PULLABLE: [&str; 9] = [
 ];
 /// Of containers that are about to start.
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// Exit codes of a container that a signal has ended, and signals that come from outside.
+const SIGNALLED: RangeInclusive<i32> = 129..=192;
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
 
 /// How a pod is, by its status.
 pub(super) fn of(pod: &Pod) -> PodState {
@@ -208,15 +215,16 @@ fn container_failure(name: &str, status: &PodStatus, message: &str) -> HostEnd {
             ending: Ending::NeverStarted,
             text: format!("the container of image {:?} could not be started: {last}", container.image),
         },
-        // Its last line is from before, and says nothing of the signal.
-        _ if terminated.exit_code > 128 => HostEnd {
-            ending: Ending::Itself,
-            text: format!(
-                "its container was ended by signal {} (exit code {})",
-                terminated.exit_code - 128,
-                terminated.exit_code
-            ),
-        },
+        // How it ended is not known, and its exit code is the kubelet's.
+        Some("Unknown" | "ContainerStatusUnknown") => HostEnd { ending: Ending::Itself, text: last.to_owned() },
+        _ if SIGNALLED.contains(&terminated.exit_code) => {
+            let signal = terminated.exit_code - 128;
+            // Of one that kills from outside the last line is from before.
+            let last = Some(last).filter(|last| !last.is_empty() && ![SIGKILL, SIGTERM].contains(&signal));
+            let last = last.map_or_else(String::new, |last| format!(": {last}"));
+            let text = format!("its container was ended by signal {signal} (exit code {}){last}", terminated.exit_code);
+            HostEnd { ending: Ending::Itself, text }
+        }
         // The agent's own last words are the reason.
         _ => HostEnd { ending: Ending::Itself, text: last.to_owned() },
     }

@@ -2,12 +2,19 @@
 //! would, a tuning job behind its trials. What they stored in S3 stays. In the same pass records of
 //! experiments and lineage are deleted (`resource_types::old_records`).
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, Rows, StoreError, TrialFilter};
 use shoal_wire::{Error, OWNER_NAME, Service};
 
-use super::{Api, Caller};
+use super::{Api, Caller, resource_types::Deleted};
 use crate::{
     audit::{Outcome, Record},
     clock::now_ms,
@@ -82,11 +89,13 @@ impl Api {
 
     /// How many records of experiments and lineage were deleted.
     async fn delete_records_before(&self, before_ms: u64) -> Result<usize, Error> {
-        let mut deleted = Vec::new();
-        let done = self.plain.delete_before(before_ms, &mut deleted).await;
-        let count = deleted.len();
-        deleted.into_iter().for_each(|it| self.note_deletion("experiments_days", &it.operation, it.arn));
-        done.map(|()| count)
+        let count = AtomicUsize::new(0);
+        let note = |deleted: Deleted| {
+            self.note_deletion("experiments_days", &deleted.operation, deleted.arn);
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        self.plain.delete_before(before_ms, &note).await?;
+        Ok(count.into_inner())
     }
 
     /// How many jobs were deleted. What cannot be deleted yet stays for the next pass.

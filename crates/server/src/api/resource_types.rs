@@ -30,6 +30,7 @@ pub(crate) use artifact::name_of as artifact_named_by;
 pub(crate) use job_component::{NewJob, component_of, with_job};
 pub(crate) use kinds::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, TRIAL_LINK};
 pub(crate) use links::ends as ends_of_trial_link;
+pub(crate) use old_records::Deleted;
 pub(crate) use registry::Registry;
 pub(crate) use search_records::{experiment_record, trial_component_document, trial_component_record, trial_record};
 pub(crate) use trial_component::series as component_series;

@@ -56,15 +56,31 @@ impl Present<'_> {
     /// # Errors
     /// The storage's.
     pub(crate) fn has_link(&self, kind: ResourceKind, end: LinkEnd, name: &str) -> Result<bool, Error> {
+        Ok(!self.links(kind, end, name, 1)?.is_empty())
+    }
+
+    /// Rows of the kind that have this name at this end: all, or at least this number.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub(crate) fn links(
+        &self,
+        kind: ResourceKind,
+        end: LinkEnd,
+        name: &str,
+        least: usize,
+    ) -> Result<Vec<ResourceRow>, Error> {
         let changed = || self.changed.0.iter().filter(|((of, _), _)| *of == kind);
-        if changed().any(|(_, row)| row.as_ref().is_some_and(|row| end.of(row) == Some(name))) {
-            return Ok(true);
+        let new = changed().filter_map(|(_, row)| row.as_ref()).filter(|row| end.of(row) == Some(name));
+        let mut found = Vec::from_iter(new.cloned());
+        if found.len() < least {
+            // Any of those that have changed may be among them.
+            let mut filter = ResourceFilter { limit: changed().count() + least, ..ResourceFilter::new(kind) };
+            end.select(&mut filter, name);
+            let stored = self.rows.list(&filter).map_err(|error| internal(&error))?.rows;
+            found.extend(stored.into_iter().filter(|row| !self.changed.0.contains_key(&(kind, row.name.clone()))));
         }
-        // One more than may have changed since.
-        let mut filter = ResourceFilter { limit: changed().count() + 1, ..ResourceFilter::new(kind) };
-        end.select(&mut filter, name);
-        let stored = self.rows.list(&filter).map_err(|error| internal(&error))?.rows;
-        Ok(stored.into_iter().any(|row| !self.changed.0.contains_key(&(kind, row.name))))
+        Ok(found)
     }
 }
 

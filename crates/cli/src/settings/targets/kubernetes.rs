@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use serde_json::Value;
-use shoal_launch::{CacheVolume, KubernetesOptions, PodOptions};
+use shoal_launch::{CacheVolume, Claim, KubernetesOptions, PodOptions};
 
 use super::{OnNodes, Scheduler, Target, instances, known, number, path, text, types};
 use crate::{exit::UsageError, settings::file_systems::is_id};
@@ -43,7 +43,8 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
     let image = text(table, "image", place)?.ok_or_else(|| {
         UsageError(format!("{place}: image is missing: the image with shoal that runs what has no image of its own"))
     })?;
-    let volumes = volumes(table, place)?;
+    let claims = claims(table, place)?;
+    let read_only = claims.iter().map(|(id, claim)| (id.clone(), claim.is_read_only)).collect();
     let kubernetes = KubernetesOptions {
         target: name.to_owned(),
         kubeconfig: path(table, "kubeconfig", place, "the path of a kubeconfig on this machine")?,
@@ -56,7 +57,7 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         cache: cache(table, place)?,
         insecure_registries: registries(table, place)?,
         docker_config: None,
-        file_systems: volumes.iter().map(|(id, volume)| (id.clone(), volume.claim.clone())).collect(),
+        file_systems: claims,
         pods: pods(table, place)?,
         types: types(table, place, "gpus = 1", |table, place| {
             known(table, &[&POD], place)?;
@@ -69,29 +70,33 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         cache: None,
         shared: None,
         shared_size: None,
-        file_systems: OnNodes::Volumes(volumes.into_iter().map(|(id, it)| (id, it.is_read_only)).collect()),
+        file_systems: OnNodes::Volumes(read_only),
         scheduler: Scheduler::Kubernetes(Box::new(kubernetes)),
     })
 }
 
-/// A PersistentVolumeClaim.
-struct Volume {
-    claim: String,
-    is_read_only: bool,
+const VOLUMES: &str = "file_systems is a table of ids (fs- and 8 to 18 of 0-9a-f) with names of PersistentVolumeClaims \
+                       (a-z, 0-9, '-' and '.'), such as { fs-0123456a = \"datasets\", fs-0123456b = \"archive:ro\" }";
+
+/// As Kubernetes names objects (RFC 1123).
+fn is_name(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    (1..=253).contains(&text.len())
+        && text.split('.').all(|label| {
+            label.bytes().all(|byte| is_letter(byte) || byte == b'-')
+                && [label.bytes().next(), label.bytes().last()].iter().all(|end| end.is_some_and(is_letter))
+        })
 }
 
 /// By `FileSystemId`.
-fn volumes(table: &toml::Table, place: &str) -> Result<BTreeMap<String, Volume>, UsageError> {
-    let all = texts(table, "file_systems", place)?.into_iter().map(|(id, text)| {
+fn claims(table: &toml::Table, place: &str) -> Result<BTreeMap<String, Claim>, UsageError> {
+    let all = texts(table, "file_systems", place).map_err(|_| UsageError(format!("{place}: {VOLUMES}")))?;
+    let all = all.into_iter().map(|(id, text)| {
         let claim = text.strip_suffix(":ro").unwrap_or(&text);
-        if !is_id(&id) || claim.is_empty() || claim.contains([':', '/', ' ']) {
-            return Err(UsageError(format!(
-                "{place}: file_systems is a table of ids (fs- and 8 to 18 of 0-9a-f) with names of \
-                 PersistentVolumeClaims, such as {{ fs-0123456a = \"datasets\", fs-0123456b = \"archive:ro\" }}"
-            )));
+        if !is_id(&id) || !is_name(claim) {
+            return Err(UsageError(format!("{place}: file_systems has {id} = {text:?}; {VOLUMES}")));
         }
-        let volume = Volume { claim: claim.to_owned(), is_read_only: claim.len() < text.len() };
-        Ok((id, volume))
+        Ok((id, Claim { name: claim.to_owned(), is_read_only: claim.len() < text.len() }))
     });
     all.collect()
 }

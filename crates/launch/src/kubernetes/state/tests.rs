@@ -104,6 +104,12 @@ fn containers_that_failed_have_a_cause() {
     );
     let killed = ended(terminated(137, "Error", "shoal agent: something before"));
     assert_eq!(killed, (Ending::Itself, "its container was ended by signal 9 (exit code 137)".into()));
+    let aborted = ended(terminated(134, "Error", "memory allocation of 8 bytes failed"));
+    let expected = "its container was ended by signal 6 (exit code 134): memory allocation of 8 bytes failed";
+    assert_eq!(aborted, (Ending::Itself, expected.into()));
+    assert_eq!(ended(terminated(255, "Error", "last")), (Ending::Itself, "last".into()));
+    let lost = "The container could not be located when the pod was deleted.";
+    assert_eq!(ended(terminated(137, "ContainerStatusUnknown", lost)), (Ending::Itself, lost.into()));
     let (ending, text) = ended(terminated(137, "OOMKilled", ""));
     assert_eq!(ending, Ending::OutOfMemory);
     assert!(text.contains("choose an instance type that has more of it"), "{text}");

@@ -280,10 +280,13 @@ async fn lineage_is_followed_both_ways_in_pages() {
 
 /// What was deleted, in the order of its kinds.
 async fn deleted(all: &Fixture, before_ms: u64) -> String {
-    let mut deleted = Vec::new();
-    all.registry.delete_before(before_ms, &mut deleted).await.unwrap();
-    let names = deleted.iter().map(|it| format!("{} {}", it.operation, it.arn.rsplit('/').next().unwrap()));
-    Vec::from_iter(names).join(", ")
+    let deleted = std::sync::Mutex::new(Vec::new());
+    let note = |it: Deleted| {
+        let name = it.arn.rsplit('/').next().unwrap().to_owned();
+        deleted.lock().unwrap().push(format!("{} {name}", it.operation));
+    };
+    all.registry.delete_before(before_ms, &note).await.unwrap();
+    deleted.into_inner().unwrap().join(", ")
 }
 
 /// Later than all that there is, and before what follows.
@@ -302,12 +305,16 @@ async fn old_records_of_experiments_are_deleted_unless_something_later_is_linked
     all.registry.change(&target, move |_| Ok(vec![RowChange::Put(Box::new(of_job))])).await.unwrap();
     assert_eq!(deleted(&all, 1).await, "", "its job is there");
     let before_ms = boundary().await;
+    // What is in a trial that was changed stays, too.
     all.call("AssociateTrialComponent", &ends("c", "bog")).await.unwrap();
-    let expected = "DeleteTrialComponent a, DeleteTrialComponent b, DeleteTrial field, DeleteTrial forest, \
-                    DeleteExperiment plants";
-    assert_eq!(sorted(&deleted(&all, before_ms).await), sorted(expected));
-    let expected = "DeleteTrialComponent c, DeleteTrial bog, DeleteExperiment titanic";
-    assert_eq!(deleted(&all, boundary().await).await, expected);
+    all.call("UpdateTrial", &json!({"TrialName": "forest", "DisplayName": "Wood"})).await.unwrap();
+    assert_eq!(deleted(&all, before_ms).await, "DeleteTrial field, DeleteExperiment plants");
+    let before_ms = boundary().await;
+    all.call("UpdateTrial", &json!({"TrialName": "bog", "DisplayName": "Marsh"})).await.unwrap();
+    assert_eq!(deleted(&all, before_ms).await, "DeleteTrialComponent a");
+    let expected = "DeleteTrialComponent b, DeleteTrialComponent c, DeleteTrial bog, DeleteTrial forest, \
+                    DeleteExperiment titanic";
+    assert_eq!(sorted(&deleted(&all, boundary().await).await), sorted(expected));
     assert_eq!(deleted(&all, boundary().await).await, "");
 }
 
@@ -323,8 +330,12 @@ async fn old_entities_of_lineage_are_deleted_with_their_associations() {
     assert_eq!(deleted(&all, before_ms).await, expected);
     let left = all.call("ListAssociations", &json!({})).await.unwrap();
     assert_eq!(listed(&left, "AssociationSummaries", "DestinationName"), "later");
-    let expected = format!("DeleteTrialComponent later, DeleteArtifact {}", name(&arns[0]));
-    assert_eq!(deleted(&all, boundary().await).await, expected);
+    let before_ms = boundary().await;
+    let later_row = all.registry.rows.resource(TRIAL_COMPONENT, "later").unwrap().unwrap();
+    let points = [MetricPoint { metric: "loss".to_owned(), at_ms: now_ms(), value: 1.0 }];
+    all.registry.telemetry.append_points(&component_series(&later_row), &points).unwrap();
+    assert_eq!(deleted(&all, before_ms).await, format!("DeleteArtifact {}", name(&arns[0])), "the other has a metric");
+    assert_eq!(deleted(&all, boundary().await).await, "DeleteTrialComponent later");
 }
 
 fn sorted(text: &str) -> Vec<&str> {

@@ -187,7 +187,7 @@ impl Registry {
         self.change(target, change).await
     }
 
-    pub(super) async fn delete(&self, target: &Target) -> Result<(), Error> {
+    async fn delete(&self, target: &Target) -> Result<(), Error> {
         let (of, name, arn, key, missing) =
             (target.of, target.name.clone(), target.arn.clone(), target.key(), target.missing());
         let (send, receive) = tokio::sync::oneshot::channel();
