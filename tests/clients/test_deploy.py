@@ -124,7 +124,7 @@ def test_units_and_their_description_agree():
         assert unit.data_dir() == f"/var/lib/{SERVER.service['StateDirectory']}"
         # What they need may come later than five attempts.
         assert unit.unit["StartLimitIntervalSec"] == "0"
-    assert "useradd --system --create-home" in page and f" {INSTALLED}\n" in page
+    assert "useradd --system --create-home" in page and f"install target/release/shoal {INSTALLED}" in page
     assert SERVER.service["StateDirectoryMode"] == "0700", "it has the owner's keys"
     assert int(SERVER.service["LimitNOFILE"]) // 2 - 128 >= 16_384, "all connections that the page promises"
     assert (SERVER.service["Delegate"], bool(SERVER.service[NEWER])) == ("yes", True)
@@ -163,7 +163,9 @@ def test_the_program_is_replaced_while_a_job_runs(new_house):
     program = os.readlink(f"/proc/{agents[1]}/exe")
     assert program == f"{house.binary} (deleted)"
     jobs.completed(jobs.command("true"))
-    assert house.shoal("jobs", "exec", name, "--", "/bin/touch", "/tmp/go", check=False).returncode == 0
+    # Once its agent is connected again.
+    touch = ["jobs", "exec", name, "--", "/bin/touch", "/tmp/go"]
+    eventually(lambda: house.shoal(*touch, check=False).returncode == 0)
     jobs.completed(name)
     assert jobs.lines(name) == ["ready", "gone on"] and jobs.artifact(name) == {"m": b"m\n"}
 

@@ -92,9 +92,9 @@ impl Bucket {
     }
 
     /// Removes the parts of an upload that did not end; one that is not there does not matter.
-    /// Returns whether the store has none now, as far as it tells: it may refuse this. s3s-fs does so
-    /// if the upload is not there, others if keys lack `s3:AbortMultipartUpload`, and neither may
-    /// keep the object from being sent.
+    /// Returns `false` where the store refuses this: s3s-fs does so if the upload is not there,
+    /// others if keys lack `s3:AbortMultipartUpload`, and neither may keep the object from being
+    /// sent.
     ///
     /// # Errors
     /// The store's.

@@ -31,7 +31,7 @@ pub(crate) struct Deleted {
 }
 
 impl Registry {
-    /// Deletes records; `note` hears of each at once. What cannot be deleted stays for the next pass.
+    /// Deletes records; `note` gets each at once. What cannot be deleted stays for the next pass.
     ///
     /// # Errors
     /// The storage's.
