@@ -109,9 +109,11 @@ FAILING = FAILS.replace(
     'import os, sys, time\nRANK = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["RANK"])\n',
 )
 FAILING = FAILING.replace('    open("/opt/ml/output/failure", "w").write("in its own words")\n    comm.Abort(5)\n', "")
+FAILING = FAILING.replace("comm.Barrier()", "time.sleep(600)")
 HOW = {
     "raises": ["ValueError: no column 'price'", "(rank 1 on algo-{host})"],
     "exits": ["no more rows", "(rank 1 on algo-{host})", "exit code: 3"],
+    "leaves": ["rank 1 on algo-{host} has ended with exit code 4"],
     "dies": ["rank 1 on algo-{host} was ended by signal 9 (SIGKILL)"],
 }
 

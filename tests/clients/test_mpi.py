@@ -157,11 +157,14 @@ if comm.rank == 1:
         # Open MPI may lose what a rank says in its very last moment.
         time.sleep(0.5)
         os._exit(3)
+    if kind == "leaves":
+        os._exit(4)
     if kind == "dies":
         os.kill(os.getpid(), 9)
     open("/opt/ml/output/failure", "w").write("in its own words")
     comm.Abort(5)
-time.sleep(600)
+# Open MPI ends a rank that waits for one that is gone, too, and may name it.
+comm.Barrier()
 """
 HOW = {
     "raises": [
@@ -170,7 +173,8 @@ HOW = {
         "ValueError: no column 'price'\n(rank 1 on algo-2)\"\nCommand \"mpirun ",
     ],
     "exits": ['ExitCode 3\nErrorMessage "no more rows\n(rank 1 on algo-2)"', ", exit code: 3"],
-    "dies": ["process rank 1", "signal 9 (Killed)"],
+    "leaves": ["rank 1 on algo-2 has ended with exit code 4", "ExitCode 4"],
+    "dies": ["rank 1 on algo-2 was ended by signal 9 (SIGKILL)", "ExitCode 137"],
     "tells": ["algo-2: in its own words, exit code: 5"],
 }
 

@@ -56,7 +56,9 @@ def agents_of_all(house):
 
 def ranks(house):
     """Ids of the processes that are training programs made by `Jobs.command`."""
-    return [pid for pid, words in processes(house).items() if words[:2] == ["/bin/sh", "-c"]]
+    shells = {pid for pid, words in processes(house).items() if words[:2] == ["/bin/sh", "-c"]}
+    # A shell's fork is one, too, until it runs its command.
+    return [pid for pid, (parent, *_) in _all_processes().items() if pid in shells and parent not in shells]
 
 
 def identities(pids):

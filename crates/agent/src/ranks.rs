@@ -6,7 +6,6 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +20,7 @@ use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
 use crate::lines::Splitter;
+use crate::mpi::Failed;
 use crate::mpi::failure::{self, Errors};
 use crate::outcome::code;
 use crate::signalled::Signalled;
@@ -61,7 +61,7 @@ pub fn run(ranks: &Ranks) -> i32 {
     started(ranks).unwrap_or_else(|text| {
         eprintln!("shoal ranks: {text}");
         // Without a failure file, the line above is in the log.
-        let _ = failure::tell(&text);
+        let _ = failure::leave(&text);
         FAILURE
     })
 }
@@ -195,17 +195,18 @@ fn supervise(ranks: &Ranks, mut running: Vec<Rank>, heard: &Receiver<Event>, pat
         }
         if blame.is_certain() && kill_at.is_none() && !TERMINATING.load(Ordering::Acquire) {
             if let Some((rank, status)) = blame.first.filter(|_| !running.is_empty()) {
-                eprintln!("shoal ranks: {}; the others of this instance end, too", how(rank, status, &places));
+                let how = Failed { rank, status }.how(&places);
+                eprintln!("shoal ranks: {how}; the others of this instance end, too");
             }
             end(&running, Signal::TERM);
             kill_at = Some(Instant::now() + GRACE);
         }
     }
     let Some((rank, status)) = blame.first else { return SUCCESS };
-    if !TERMINATING.load(Ordering::Acquire) && !failure::is_told() {
-        errors.name(rank, status.signal().map(|_| how(rank, status, &places)));
+    if !TERMINATING.load(Ordering::Acquire) && !failure::exists() {
+        errors.name(Failed { rank, status }, &places);
         let text = errors.text(code(status), &places, &ranks.program);
-        if let Err(error) = failure::tell(&text) {
+        if let Err(error) = failure::leave(&text) {
             eprintln!("shoal ranks: the failure file cannot be written: {error}");
         }
     }
@@ -255,18 +256,6 @@ impl Blame {
 
     fn suspected_until(&self) -> Option<Instant> {
         self.until
-    }
-}
-
-/// How a rank has ended.
-fn how(rank: u32, status: ExitStatus, places: &Places) -> String {
-    let host = places.host(rank);
-    match status.signal() {
-        Some(signal) => {
-            let name = signal_hook::low_level::signal_name(signal).unwrap_or("unknown");
-            format!("rank {rank} on {host} was ended by signal {signal} ({name})")
-        }
-        None => format!("rank {rank} on {host} has ended with exit code {}", code(status)),
     }
 }
 

@@ -46,6 +46,12 @@ pub(crate) enum MpiCommand {
         /// What starts the script.
         python: String,
     },
+    /// What mpirun starts as each rank: run its program, and note how it ends.
+    Rank {
+        /// The program and its arguments.
+        #[arg(last = true, required = true)]
+        program: Vec<String>,
+    },
     /// What mpirun has in ssh's place.
     Start {
         /// Where.
@@ -65,6 +71,7 @@ pub(crate) fn run(command: MpiCommand) -> ExitCode {
         MpiCommand::Elastic { hosts, command } => mpi::elastic(&hosts, &command),
         MpiCommand::Wait { elastic } => mpi::wait(elastic),
         MpiCommand::Drive { python } => mpi::drive(&python),
+        MpiCommand::Rank { program } => mpi::rank(&program),
         MpiCommand::Start { host, command } => mpi::start(&host, &command),
     };
     exit::of_program(code)

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use shoal_contract::{BASE, Paths, Places, RankLine, Tail, script_failure};
 
+use super::rank::Failed;
+
 const TRACEBACK: &[u8] = b"Traceback (most recent call last)";
 /// Python's and mpi4py's own part of a traceback, of which there is nothing to learn.
 const LAUNCHERS: [&str; 3] = ["\"<frozen runpy>\"", "/mpi4py/run.py\"", "/mpi4py/__main__.py\""];
@@ -14,8 +16,16 @@ const LAUNCHERS: [&str; 3] = ["\"<frozen runpy>\"", "/mpi4py/run.py\"", "/mpi4py
 const RULE: &str = "----------";
 /// In what its error handler says.
 const OF_OPEN_MPI: &str = "] *** ";
-/// Texts by which a rank says that it lost a peer: those of Shoal's process groups and of Gloo.
-const LOST: [&str; 5] = ["PeerDied", "PeerGaveUp", " died (", "Connection closed by peer", "Connection reset by peer"];
+/// Texts of a rank that lost a peer: those of Shoal's process groups, of Gloo and of
+/// Open MPI.
+const LOST: [&str; 6] = [
+    "PeerDied",
+    "PeerGaveUp",
+    " died (",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "An error occurred in Socket closed",
+];
 /// SageMaker's images have it, environments here have what is asked for.
 const NO_MPI4PY: [&str; 3] = ["No module named mpi4py", "No module named 'mpi4py'", "cannot load MPI library"];
 
@@ -27,8 +37,14 @@ pub(crate) struct Errors {
     raised: Option<u32>,
     /// Whom `mpirun` calls the first to fail.
     named: Option<u32>,
-    /// How the named rank ended, if by a signal.
-    how: Option<String>,
+    /// How the named rank ended, if that is known.
+    how: Option<How>,
+}
+
+#[derive(Debug)]
+struct How {
+    text: String,
+    is_by_signal: bool,
 }
 
 #[derive(Debug, Default)]
@@ -63,10 +79,22 @@ impl Errors {
         self.tails.entry(line.rank).or_default().note(&line.text);
     }
 
-    /// Names the rank that failed first, even if others wrote more, and the signal that ended it,
-    /// if one did.
-    pub(crate) fn name(&mut self, rank: u32, how: Option<String>) {
-        (self.raised, self.named, self.how) = (Some(rank), Some(rank), how);
+    /// Names the rank that failed first, even if others wrote more, and how it ended.
+    pub(crate) fn name(&mut self, failed: Failed, places: &Places) {
+        let (rank, how) =
+            (Some(failed.rank), How { text: failed.how(places), is_by_signal: failed.status.code().is_none() });
+        (self.raised, self.named, self.how) = (rank, rank, Some(how));
+    }
+
+    /// The first rank to fail of those that failed, by instances. `None` if each of
+    /// them lost a peer, or if a traceback names the first.
+    pub(super) fn first(&self, failed: &[Failed]) -> Option<Failed> {
+        if self.raised.is_some_and(|rank| !self.has_lost_another(rank)) {
+            return None;
+        }
+        let alone = |failed: &&Failed| !self.has_lost_another(failed.rank);
+        let by_signal = failed.iter().find(|failed| alone(failed) && failed.status.code().is_none());
+        by_signal.or_else(|| failed.iter().find(alone)).copied()
     }
 
     /// Whether a rank's last output says that it lost a peer.
@@ -82,9 +110,12 @@ impl Errors {
         let said = |rank: u32| {
             Some((rank, own_words(&self.tails.get(&Some(rank))?.tail.text()))).filter(|(_, said)| !said.is_empty())
         };
-        if let Some(how) = &self.how {
-            let said = self.named.and_then(said).map_or_else(String::new, |(_, said)| format!("{said}\n"));
-            return script_failure(code, &format!("{said}{how}"), command, None);
+        if let Some(How { text, is_by_signal }) = &self.how {
+            let own = self.named.and_then(said).map(|(_, own)| own);
+            if *is_by_signal || own.is_none() {
+                let own = own.map_or_else(String::new, |own| format!("{own}\n"));
+                return script_failure(code, &format!("{own}{text}"), command, None);
+            }
         }
         // A rank that has nothing to say itself may have been named because it lost another.
         let mut speakers = self.tails.keys().filter_map(|rank| said((*rank)?));
@@ -127,22 +158,25 @@ fn without_rules(text: &str) -> String {
     Vec::from_iter(text.lines().filter(|line| !line.starts_with(RULE))).join("\n").trim().to_owned()
 }
 
-fn file() -> PathBuf {
+pub(super) fn file() -> PathBuf {
     Paths::new(std::env::var_os("SAGEMAKER_BASE_DIR").map_or_else(|| BASE.into(), PathBuf::from)).failure()
 }
 
-/// Whether somebody has left word already, on this instance.
-pub(crate) fn is_told() -> bool {
+/// Whether this instance has a failure file.
+pub(crate) fn exists() -> bool {
     fs::metadata(file()).is_ok_and(|file| file.len() > 0)
 }
 
-/// Leaves word.
-pub(crate) fn tell(text: &str) -> std::io::Result<()> {
+/// Writes the failure file.
+pub(crate) fn leave(text: &str) -> std::io::Result<()> {
     fs::write(file(), text)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
     use super::*;
 
     fn text(lines: &[(Option<u32>, &str)]) -> String {
@@ -158,6 +192,39 @@ mod tests {
         let cause = shoal_contract::headline(said)
             .unwrap_or_else(|| "the script printed nothing, and left no failure file".to_owned());
         format!("{cause}\nExecuteUserScriptError:\nExitCode 3\nErrorMessage \"{said}\"\nCommand \"mpirun\"")
+    }
+
+    #[test]
+    fn who_lost_another_is_not_the_first() {
+        let places = Places { hosts: ["algo-1", "algo-2"].map(str::to_owned).to_vec(), per_host: 1 };
+        let failed = |rank, raw| Failed { rank, status: ExitStatus::from_raw(raw) };
+        let (lost, killed, exited) = (failed(0, 14 << 8), failed(1, 9), failed(1, 3 << 8));
+        // Output, ends of ranks, and what the reason has.
+        let socket = (Some(0), "[algo-1:00000] *** An error occurred in Socket closed");
+        let mpirun = (None, "prterun has exited due to process rank 0 with PID 0 on node algo-1 calling");
+        let traceback = |rank| [(Some(rank), "Traceback (most recent call last):"), (Some(rank), "PeerDied: gone")];
+        let own_traceback = [(Some(1), "Traceback (most recent call last):"), (Some(1), "ValueError: bad"), socket];
+        let cases = [
+            (vec![socket, mpirun], vec![lost, killed], "rank 1 on algo-2 was ended by signal 9 (SIGKILL)"),
+            (vec![socket, mpirun], vec![lost, exited], "rank 1 on algo-2 has ended with exit code 3"),
+            (vec![(Some(1), "no row"), socket, mpirun], vec![exited], "no row\n(rank 1 on algo-2)"),
+            (vec![(Some(1), "no row")], vec![killed], "no row\nrank 1 on algo-2 was ended by signal 9 (SIGKILL)"),
+            (traceback(0).to_vec(), vec![lost, killed], "rank 1 on algo-2 was ended by signal 9 (SIGKILL)"),
+            (own_traceback.to_vec(), vec![lost, exited], "ValueError: bad\n(rank 1 on algo-2)"),
+            // An instance that is gone has nothing to add.
+            (vec![socket, mpirun], vec![lost], socket.1),
+        ];
+        for (lines, failed, expected) in cases {
+            let mut errors = Errors::default();
+            for (rank, text) in lines {
+                errors.note(&RankLine { rank, text: text.as_bytes().to_vec() });
+            }
+            if let Some(first) = errors.first(&failed) {
+                errors.name(first, &places);
+            }
+            let text = errors.text(3, &places, &["mpirun".to_owned()]);
+            assert!(text.contains(&format!("{expected}\"\nCommand")), "{text}");
+        }
     }
 
     #[test]

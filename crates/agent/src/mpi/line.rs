@@ -1,14 +1,16 @@
 //! What instances of an MPI program say to each other: a line of text each time. The first line of
 //! a connection begins with the secret.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpStream};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sha2::{Digest, Sha256};
 
-use super::port;
+use super::{Failed, port};
 
 /// Variable with the attempt's secret among its instances.
 pub(crate) const SECRET: &str = "SHOAL_MPI_SECRET";
@@ -46,6 +48,37 @@ pub(super) enum Wish {
     /// To run a script by a shell that reads it from standard input, where no process list shows
     /// it.
     Script(Vec<u8>),
+}
+
+/// What an instance knows when all is over.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    /// It has a failure file.
+    pub(super) has_reason: bool,
+    /// Its ranks that failed, in the order of their ends.
+    pub(super) failed: Vec<Failed>,
+}
+
+/// `why;3 9;2 256`, or `good;..` without a failure file.
+impl fmt::Display for Known {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.has_reason { "why" } else { "good" })?;
+        self.failed.iter().try_for_each(|failed| write!(formatter, ";{failed}"))
+    }
+}
+
+impl FromStr for Known {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut words = text.split(';');
+        let has_reason = match words.next() {
+            Some("why") => true,
+            Some("good") => false,
+            _ => return Err(()),
+        };
+        Ok(Self { has_reason, failed: words.map(str::parse).collect::<Result<_, _>>()? })
+    }
 }
 
 /// Both ends of a connection.
@@ -136,6 +169,22 @@ impl Line {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    #[test]
+    fn what_an_instance_knows_is_one_line() {
+        let failed = [(3, 9), (2, 256)].map(|(rank, raw)| Failed { rank, status: ExitStatus::from_raw(raw) }).to_vec();
+        for (known, text) in [
+            (Known::default(), "good"),
+            (Known { has_reason: true, failed: Vec::new() }, "why"),
+            (Known { has_reason: false, failed }, "good;3 9;2 256"),
+        ] {
+            assert_eq!(known.to_string(), text);
+            assert_eq!(text.parse(), Ok(known));
+        }
+        assert!(["", "bad", "good;", "good;1", "why;1 x"].iter().all(|text| text.parse::<Known>().is_err()));
+    }
 
     #[test]
     fn whoever_has_not_the_secret_is_not_heard() {

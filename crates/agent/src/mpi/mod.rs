@@ -2,7 +2,7 @@
 //! daemon on each host, and usually has ssh for that. Here the first instance's program is
 //! [`run()`], which runs `mpirun` and gives it [`start()`] in ssh's place; every other instance's
 //! program is [`wait()`], which starts there what [`start()`] brings, and ends when the first says
-//! that all is over, or is gone.
+//! that all is over, or is gone. [`rank()`] runs each rank's program, and knows how it ended.
 //!
 //! A job that loses and gains instances has Horovod's elastic launcher in `mpirun`'s place
 //! ([`elastic()`]).
@@ -19,6 +19,7 @@ mod elastic;
 pub(crate) mod failure;
 mod line;
 mod own;
+mod rank;
 mod ranks;
 mod run;
 mod sdk_v3;
@@ -28,6 +29,8 @@ mod wait;
 
 pub use elastic::elastic;
 pub(crate) use line::{SECRET, SECRET_OF_GROUPS, secret, secret_of_groups};
+pub(crate) use rank::Failed;
+pub use rank::rank;
 pub use run::run;
 pub use sdk_v3::drive;
 pub(crate) use sdk_v3::{OURS, driver};

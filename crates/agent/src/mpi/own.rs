@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(10);
 const LOOK: &str = "import importlib.util, sys; sys.exit(importlib.util.find_spec('mpi4py') is None)";
 
 /// Runs all ranks to their end. Of `mpirun`'s `options`, the variables and the number of ranks
-/// apply. `tell_all` ends the other instances' ranks, and says whether one of these instances has
+/// apply. `tell_all` ends the other instances' ranks, and gives whether one of these instances has
 /// reported the cause.
 pub(super) fn run(
     places: &Places,
@@ -90,9 +90,9 @@ pub(super) fn run(
             of_here.signal(Signal::TERM);
         }
     }
-    let is_told = tell_all(first);
-    if first != SUCCESS && first != TERMINATED && !is_told && !failure::is_told() {
-        let _ = failure::tell(&format!("a rank has failed with exit code {first}; the log of its instance says more"));
+    let has_reason = tell_all(first);
+    if first != SUCCESS && first != TERMINATED && !has_reason && !failure::exists() {
+        let _ = failure::leave(&format!("a rank has failed with exit code {first}; the log of its instance says more"));
     }
     Ok(first)
 }

@@ -6,7 +6,7 @@ use std::fs;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Who starts ranks: in Open MPI 4 and 5, and where there is none.
-const DAEMONS: [&str; 5] = ["mpirun", "orted", "prterun", "prted", crate::ranks::NAME];
+const DAEMONS: [&str; 6] = ["mpirun", "orted", "prterun", "prted", super::rank::NAME, crate::ranks::NAME];
 
 /// A process: its name and its parent.
 type Process = (String, i32);
@@ -72,14 +72,16 @@ mod tests {
             (7, "prted", 6),
             (8, "prted", 7),
             (9, "sh", 8),
+            (10, "shoal-rank", 8),
+            (11, "python3", 10),
             // Without Open MPI.
             (12, "shoal-ranks", 1),
             (13, "python3", 12),
             // Somebody else's, where instances see each other.
-            (20, "mpirun", 10),
+            (20, "mpirun", 19),
             (21, "python3", 20),
         ];
         let all = all.into_iter().map(|(pid, name, parent)| (pid, (name.to_owned(), parent))).collect();
-        assert_eq!(of_daemons(&all, 1), [3, 9, 12]);
+        assert_eq!(of_daemons(&all, 1), [3, 9, 11, 12]);
     }
 }

@@ -13,9 +13,9 @@ use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
 use super::failure::{self, Errors};
-use super::line::{Line, SECRET, Wish};
+use super::line::{Known, Line, SECRET, Wish};
 use super::version::OpenMpi;
-use super::{POLL, TERMINATED, own, ranks, say};
+use super::{POLL, TERMINATED, own, rank, ranks, say};
 use crate::lines::Splitter;
 use crate::outcome::code;
 use crate::signalled::Signalled;
@@ -39,7 +39,7 @@ pub fn run(places: &Places, program: usize, command: &[String]) -> i32 {
     run_to_the_end(places, program, command).unwrap_or_else(|text| {
         say(&text);
         // What was said above is in the log all the same.
-        let _ = failure::tell(&text);
+        let _ = failure::leave(&text);
         FAILURE
     })
 }
@@ -56,9 +56,9 @@ fn run_to_the_end(places: &Places, program: usize, command: &[String]) -> Result
     let Some(version) = found else {
         say("there is no mpirun here, so the ranks are started without one: Horovod and smdistributed need none, \
              mpi4py needs openmpi in requirements.txt");
-        return own::run(places, options, program, &running, |code| tell_all(&mut others, code));
+        return own::run(places, options, program, &running, |code| tell_all(&mut others, code).has_reason);
     };
-    let arguments = [options, &own::runnable(program)].concat();
+    let arguments = [options, &rank::command(places, &own::runnable(program))?].concat();
     let (mut child, mpirun_here) = {
         // Either it is started, or there is nothing to end in order.
         let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,19 +70,24 @@ fn run_to_the_end(places: &Places, program: usize, command: &[String]) -> Result
     };
     let mut errors = Errors::default();
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let (code, is_told) = thread::scope(|scope| {
+    let (code, others) = thread::scope(|scope| {
         scope.spawn(|| show(stdout, "stdout", io::stdout(), places, version, |_| {}));
         scope.spawn(|| show(stderr, "stderr", io::stderr(), places, version, |line| errors.note(line)));
         let code =
             mpirun_here.wait(&mut child).map(code).map_err(|error| format!("the end of {mpirun} is not told: {error}"));
         // What runs for it on other instances has its output, and ends now.
-        let is_told = tell_all(&mut others, *code.as_ref().unwrap_or(&FAILURE));
-        code.map(|code| (code, is_told))
+        let others = tell_all(&mut others, *code.as_ref().unwrap_or(&FAILURE));
+        code.map(|code| (code, others))
     })?;
-    if code != SUCCESS && !is_told && !failure::is_told() && !TERMINATING.load(Ordering::Acquire) {
-        failure::tell(&errors.text(code, places, command))
-            .map_err(|error| format!("the failure file cannot be written: {error}"))?;
+    if code == SUCCESS || others.has_reason || failure::exists() || TERMINATING.load(Ordering::Acquire) {
+        return Ok(code);
     }
+    let first = errors.first(&[rank::failed(), others.failed].concat());
+    // mpirun may have that of a rank that lost the first.
+    let code = first.map_or(code, |first| crate::outcome::code(first.status));
+    first.into_iter().for_each(|first| errors.name(first, places));
+    failure::leave(&errors.text(code, places, command))
+        .map_err(|error| format!("the failure file cannot be written: {error}"))?;
     Ok(code)
 }
 
@@ -138,13 +143,17 @@ fn meet(hosts: &[String]) -> Vec<Line> {
     hosts.iter().map(meet).collect()
 }
 
-/// That all is over; gives whether one of them knows why.
-fn tell_all(others: &mut [Line], code: i32) -> bool {
-    let mut is_told = false;
+/// That all is over.
+fn tell_all(others: &mut [Line], code: i32) -> Known {
+    let mut known = Known::default();
     for line in others {
-        is_told |= line.say(&format!("over {code}")).and_then(|()| line.hear()).is_ok_and(|said| said == "why");
+        let answer = line.say(&format!("over {code}")).and_then(|()| line.hear());
+        // One that is gone has its own reason.
+        let Some(of_instance) = answer.ok().and_then(|answer| answer.parse::<Known>().ok()) else { continue };
+        known.has_reason |= of_instance.has_reason;
+        known.failed.extend(of_instance.failed);
     }
-    is_told
+    known
 }
 
 /// Shows what `mpirun` prints, line by line.

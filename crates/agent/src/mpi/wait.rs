@@ -15,8 +15,8 @@ use shoal_contract::{FAILURE, SUCCESS};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
-use super::line::{Line, SECRET, Wish};
-use super::{TERMINATED, failure, port, ranks, say};
+use super::line::{Known, Line, SECRET, Wish};
+use super::{TERMINATED, failure, port, rank, ranks, say};
 use crate::outcome::code;
 use crate::signalled::Signalled;
 
@@ -85,12 +85,12 @@ fn watched(mut line: Line) -> i32 {
         say("the first instance is gone, and all that runs here for it ends");
         return FAILURE;
     };
-    let has_said_why = code != SUCCESS && failure::is_told();
+    let has_reason = code != SUCCESS && failure::exists();
     // If the first instance is gone by now, this is the end all the same.
-    let _ = line.say(if has_said_why { "why" } else { "good" });
+    let _ = line.say(&Known { has_reason, failed: rank::failed() }.to_string());
     let running = RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner);
     drop(RUNNING.1.wait_timeout_while(running, LAST_DAEMON, |running| *running > 0));
-    if has_said_why { code } else { SUCCESS }
+    if has_reason { code } else { SUCCESS }
 }
 
 /// Runs a command until it ends, or whoever wants it is gone.

@@ -59,8 +59,10 @@ pub(super) fn file_systems(typed: &Typed, targets: &[Target]) -> Result<FileSyst
     Ok(systems)
 }
 
-/// Without symbolic links, as far as it exists.
+/// Absolute and without symbolic links, as far as it exists.
 fn real(path: &Path) -> PathBuf {
+    // It fails where there is no current directory.
+    let path = &std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut ancestors = path.ancestors();
     let found = ancestors.find_map(|ancestor| Some((ancestor, ancestor.canonicalize().ok()?)));
     found.map_or_else(|| path.to_owned(), |(from, real)| real.join(path.strip_prefix(from).unwrap_or(path)))
@@ -78,8 +80,13 @@ mod tests {
     use super::*;
 
     fn read(file: &str) -> Result<FileSystems> {
-        let flags = [("data_dir".to_owned(), "/data".to_owned())].into();
-        let read = |path: &Path| Ok((path == Path::new("/data/shoal.toml")).then(|| file.to_owned()));
+        read_with("/data", file)
+    }
+
+    fn read_with(data_dir: &str, file: &str) -> Result<FileSystems> {
+        let flags = [("data_dir".to_owned(), data_dir.to_owned())].into();
+        let of_server = Path::new(data_dir).join("shoal.toml");
+        let read = |path: &Path| Ok((path == of_server).then(|| file.to_owned()));
         let typed = Typed::gather(&flags, &|_| None, &read)?;
         file_systems(&typed, &targets(&typed)?)
     }
@@ -106,6 +113,20 @@ mod tests {
         let mut expected = FileSystems::new([("fs-01234567".to_owned(), root("/srv", false))].into());
         expected.on_target("lab", &["fs-01234567".to_owned()]).unwrap();
         assert_eq!(read(&format!("{lab}[file_systems]\nfs-01234567 = \"/srv\"")).unwrap(), expected);
+        for file in [
+            "[file_systems]\nfs-1 = \"/srv\"",
+            "[file_systems]\nfs-01234567 = \"srv\"",
+            "[file_systems]\nfs-01234567 = 7",
+            "[file_systems]\nefs-01234567 = \"/srv\"",
+            "file_systems = \"fs-01234567=/a,fs-01234567=/b\"",
+        ] {
+            let error = read(file).unwrap_err().to_string();
+            assert!(error.contains("file_systems") && error.contains("fs-01234567=/srv/data"), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_directory_has_the_servers_own_in_it() {
         for path in ["/", "/data", "/data/runs", "/data:ro"] {
             let error = read(&format!("[file_systems]\nfs-01234567 = \"{path}\"")).unwrap_err().to_string();
             assert!(error.contains("the server's data directory /data is there"), "{path}: {error}");
@@ -114,6 +135,12 @@ mod tests {
         std::os::unix::fs::symlink("/", temp.path().join("link")).unwrap();
         let hidden = format!("[file_systems]\nfs-01234567 = \"{}/link/data\"", temp.path().display());
         assert!(read(&hidden).is_err());
+        // One that does not exist yet.
+        assert!(read_with("none/data", "[file_systems]\nfs-01234567 = \"/\"").is_err());
+    }
+
+    #[test]
+    fn pods_mount_claims() {
         let pods = |volumes: &str| {
             read(&format!(
                 "agents_listen = \"0.0.0.0:0\"\n[target.k8s]\nkind = \"kubernetes\"\nimage = \"i\"\nfile_systems = {volumes}"
@@ -132,16 +159,6 @@ mod tests {
         ] {
             let error = pods(wrong).unwrap_err().to_string();
             assert!(error.contains("[target.k8s]") && error.contains("file_systems is a table"), "{error}");
-        }
-        for file in [
-            "[file_systems]\nfs-1 = \"/srv\"",
-            "[file_systems]\nfs-01234567 = \"srv\"",
-            "[file_systems]\nfs-01234567 = 7",
-            "[file_systems]\nefs-01234567 = \"/srv\"",
-            "file_systems = \"fs-01234567=/a,fs-01234567=/b\"",
-        ] {
-            let error = read(file).unwrap_err().to_string();
-            assert!(error.contains("file_systems") && error.contains("fs-01234567=/srv/data"), "{error}");
         }
     }
 }
