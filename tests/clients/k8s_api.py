@@ -103,7 +103,15 @@ class Api:
 
 
 #: Kinds of objects whose names are in no namespace.
-CLUSTER_WIDE = {"Namespace", "Node", "PersistentVolume", "ClusterRole", "ClusterRoleBinding", "PriorityClass"}
+CLUSTER_WIDE = {
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "PriorityClass",
+    "CustomResourceDefinition",
+}
 
 
 def path_of(manifest):

@@ -31,6 +31,7 @@ CALLS = [
     *((verb, "pods") for verb in ("create", "patch", "get", "list", "watch", "delete")),
     *((verb, "services") for verb in ("create", "patch", "get", "list", "delete")),
     *((verb, "events") for verb in ("get", "list")),
+    ("get", "persistentvolumeclaims"),
 ]
 #: Of the target: two names of one claim, and one that is not there.
 FILE_SYSTEM, READ_ONLY, MISSING = "fs-0123456a", "fs-0123456b", "fs-0123456c"
@@ -40,6 +41,10 @@ TYPES = """
 "ml.c5.2xlarge" = { cpus = 8, priority_class = "low" }
 "ml.g5.xlarge" = { gpus = 1, node_selector = { "tests/node" = "n2" } }
 "ml.p3.2xlarge" = { gpus = 16 }
+"ml.m5.large" = { priority_class = "none" }
+"ml.m5.xlarge" = { service_account = "none" }
+"ml.m5.2xlarge" = { cpus = 1, queue = "queue" }
+"ml.m5.4xlarge" = { cpus = 1, queue = "queue" }
 """
 
 
@@ -93,8 +98,10 @@ def test_the_rights_of_deploy_are_enough_and_no_more(cluster):
     assert [call for call in CALLS if not may(api, *call, here)] == []
     assert may(api, "get", "nodes", "") and not may(api, "delete", "nodes", "")
     assert [call for call in CALLS if may(api, *call, "default")] == []
-    for resource in ("secrets", "configmaps", "serviceaccounts", "persistentvolumeclaims", "pods/exec", "pods/log"):
+    assert may(api, "get", "localqueues", here, "kueue.x-k8s.io")
+    for resource in ("secrets", "configmaps", "serviceaccounts", "pods/exec", "pods/log"):
         assert not any(may(api, verb, resource, here) for verb in ("get", "list", "create", "patch")), resource
+    assert not any(may(api, verb, "persistentvolumeclaims", here) for verb in ("list", "create", "patch", "delete"))
     for resource in ("roles", "rolebindings"):
         assert not may(api, "create", resource, here, "rbac.authorization.k8s.io")
     with pytest.raises(ApiError, match="403.*cannot list resource"):
@@ -401,10 +408,49 @@ def test_a_file_system_is_a_claim_that_pods_mount(jobs, cluster, datasets, own_i
         on_pods(jobs, "true", InputDataConfig=[of_file_system(READ_ONLY)])
     with pytest.raises(refused, match="file_systems of \\[target.cluster\\]"):
         on_pods(jobs, "true", InputDataConfig=[of_file_system("fs-0123456d")])
-    waits = on_pods(jobs, "true", InputDataConfig=[of_file_system(MISSING)])
-    eventually(lambda: 'persistentvolumeclaim "none" not found' in str(steps(jobs, waits)))
-    jobs.sagemaker.stop_training_job(TrainingJobName=waits)
-    jobs.wait(waits)
+    with pytest.raises(refused, match="there is no PersistentVolumeClaim none in namespace shoal"):
+        on_pods(jobs, "true", InputDataConfig=[of_file_system(MISSING)])
+
+
+#: Of Kueue's objects, what the launcher looks up.
+LOCAL_QUEUES = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "localqueues.kueue.x-k8s.io"},
+    "spec": {
+        "group": "kueue.x-k8s.io",
+        "scope": "Namespaced",
+        "names": {"kind": "LocalQueue", "plural": "localqueues", "singular": "localqueue"},
+        "versions": [
+            {
+                "name": "v1beta1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }
+        ],
+    },
+}
+
+
+def test_what_pods_name_and_is_not_there_is_refused(jobs, cluster):
+    refused = jobs.sagemaker.exceptions.ClientError
+    for kind, why in [("ml.m5.large", "no PriorityClass with name none"), ("ml.m5.xlarge", 'serviceaccount "none"')]:
+        with pytest.raises(refused, match=f'ValidationException.*"{kind}".*refused the job.*{why}'):
+            on_pods(jobs, "true", kind=kind)
+    shown = lambda: jobs.house.shoal("targets").stdout
+    eventually(lambda: "Kueue is not installed, so queue = queue has no effect" in shown())
+    jobs.completed(on_pods(jobs, "true", kind="ml.m5.2xlarge"))
+    cluster.apply(LOCAL_QUEUES)
+    queues = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{k8s_cluster.NAMESPACE}/localqueues"
+    eventually(lambda: cluster.api.find(queues))
+    eventually(lambda: "there is no LocalQueue queue in namespace shoal" in shown())
+    # Of the other type the answer is kept for a minute.
+    with pytest.raises(refused, match="there is no LocalQueue queue in namespace shoal"):
+        on_pods(jobs, "true", kind="ml.m5.4xlarge")
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue"}
+    cluster.apply({**queue, "metadata": {"name": "queue", "namespace": k8s_cluster.NAMESPACE}})
+    eventually(lambda: "LocalQueue" not in shown())
 
 
 @pytest.fixture

@@ -188,6 +188,56 @@ def test_a_rank_that_fails_ends_all_and_is_named(cluster):
     traces.nothing_left(jobs.house)
 
 
+# The ranks talk by a socket beside MPI; who loses the other notices and fails as well.
+CONSEQUENCES = """
+import logging, os, socket, sys, time
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+kind = sys.argv[2]
+if comm.rank == 0:
+    server = socket.create_server(("0.0.0.0", 0))
+    comm.bcast((socket.gethostname(), server.getsockname()[1]))
+    connection, _ = server.accept()
+    if kind == "killed":
+        try:
+            {}["x"]
+        except KeyError:
+            logging.exception("one that is handled")
+    print("ready", flush=True)
+    connection.recv(1)
+    # The end of the other is recorded first.
+    time.sleep(0.2)
+    if kind == "exits":
+        print("the other side is gone", file=sys.stderr, flush=True)
+        os._exit(1)
+    if kind == "aborts":
+        os.abort()
+    raise EOFError("no more gradients")
+connection = socket.create_connection(comm.bcast(None))
+if kind == "killed":
+    print("retrying: Connection reset by peer", file=sys.stderr, flush=True)
+time.sleep(0.5)
+if kind == "killed":
+    os.kill(os.getpid(), 9)
+print("no more rows", file=sys.stderr, flush=True)
+time.sleep(0.5)
+os._exit(3)
+"""
+CAUSES = {
+    "exits": ["no more rows\n(rank 1 on algo-2)", "ExitCode 3"],
+    "aborts": ["no more rows\n(rank 1 on algo-2)", "ExitCode 3"],
+    "killed": ["rank 1 on algo-2 was ended by signal 9 (SIGKILL)", "ExitCode 137"],
+}
+
+
+def test_a_rank_that_lost_another_is_not_named(cluster):
+    jobs = cluster.jobs
+    names = {kind: cluster.create(CONSEQUENCES, hyperparameters={"kind": kind}) for kind in CAUSES}
+    for kind, expected in CAUSES.items():
+        reason = jobs.failed(names[kind])
+        assert all(text in reason for text in expected), reason
+
+
 STOPS = """
 import os, pathlib, signal, sys, time
 from mpi4py import MPI

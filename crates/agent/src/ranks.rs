@@ -20,7 +20,6 @@ use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
 use crate::lines::Splitter;
-use crate::mpi::Failed;
 use crate::mpi::failure::{self, Errors};
 use crate::outcome::code;
 use crate::signalled::Signalled;
@@ -195,7 +194,7 @@ fn supervise(ranks: &Ranks, mut running: Vec<Rank>, heard: &Receiver<Event>, pat
         }
         if blame.is_certain() && kill_at.is_none() && !TERMINATING.load(Ordering::Acquire) {
             if let Some((rank, status)) = blame.first.filter(|_| !running.is_empty()) {
-                let how = Failed { rank, status }.how(&places);
+                let how = failure::how(rank, status, places.host(rank));
                 eprintln!("shoal ranks: {how}; the others of this instance end, too");
             }
             end(&running, Signal::TERM);
@@ -204,7 +203,7 @@ fn supervise(ranks: &Ranks, mut running: Vec<Rank>, heard: &Receiver<Event>, pat
     }
     let Some((rank, status)) = blame.first else { return SUCCESS };
     if !TERMINATING.load(Ordering::Acquire) && !failure::exists() {
-        errors.name(Failed { rank, status }, &places);
+        errors.name(rank, status, places.host(rank));
         let text = errors.text(code(status), &places, &ranks.program);
         if let Err(error) = failure::leave(&text) {
             eprintln!("shoal ranks: the failure file cannot be written: {error}");

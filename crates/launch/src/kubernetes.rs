@@ -3,6 +3,7 @@
 //! server's), so any scheduler of pods can place them, and Kueue can admit them together.
 
 mod access;
+mod checking;
 mod entrypoints;
 mod names;
 mod objects;
@@ -30,7 +31,8 @@ pub use self::options::{CacheVolume, Claim, KubernetesOptions, PodOptions, volum
 use self::pods::{Pods, Watched};
 use crate::record::Submitted;
 use crate::scheduled::{Scheduled, Scheduler, Stage, allocation_of};
-use crate::{AllocationSpec, HostEnd, LaunchError, Launcher};
+use crate::verdicts::Verdicts;
+use crate::{AllocationSpec, HostEnd, LaunchError, Launcher, Wants};
 
 /// For the pods of an instance to be listed after a start.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,6 +61,7 @@ pub fn kubernetes(options: KubernetesOptions) -> impl Launcher {
         options,
         watched: Arc::default(),
         watch: Once::new(),
+        verdicts: Verdicts::default(),
     })
 }
 
@@ -71,6 +74,7 @@ struct Cluster {
     watched: Arc<Watched>,
     /// The watch is started when something is known to be there.
     watch: Once,
+    verdicts: Verdicts,
 }
 
 impl Cluster {
@@ -284,6 +288,11 @@ impl Scheduler for Cluster {
         self.end_services(&[names::service(name)])
     }
 
+    fn check(&self, wants: &Wants) -> Result<(), LaunchError> {
+        let refused = |what| Err(access::refused(self.options.target.clone(), what));
+        self.refusal(wants).map_or(Ok(()), refused)
+    }
+
     fn stage(&self, pods: &Arc<Pods>, job: &Submitted) -> Stage {
         stages::of(&self.options.target, pods, job)
     }
@@ -346,11 +355,15 @@ impl Scheduler for Cluster {
     }
 
     fn details(&self, _: &[String]) -> Result<Vec<String>, String> {
+        let options = self.options.clone();
         let asked = self.access.call(|connected| async move {
+            let missing = checking::missing(&connected, &options).await?;
             let namespace = connected.namespace.clone();
-            Ok((namespace, reports::ask(connected).await?))
+            Ok((namespace, reports::ask(connected).await?, missing))
         });
-        let (namespace, found) = asked.map_err(|error| error.to_string())?;
-        reports::sentences(&namespace, &found)
+        let (namespace, found, missing) = asked.map_err(|error| error.to_string())?;
+        let mut details = reports::sentences(&namespace, &found)?;
+        details.extend(missing);
+        Ok(details)
     }
 }

@@ -22,6 +22,7 @@ mod scheduled;
 mod slurm;
 mod targets;
 mod tls;
+mod verdicts;
 mod watch;
 
 pub use kubernetes::{CacheVolume, Claim, KubernetesOptions, PodOptions, kubernetes, volume_path};

@@ -22,7 +22,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::checking::Verdicts;
 use self::commands::Commands;
 use self::controller::Controller;
 use self::failed_nodes::FailedNodes;
@@ -36,6 +35,7 @@ use self::unanswered::Unanswered;
 pub use self::users::SlurmUsers;
 use crate::record::Submitted;
 use crate::scheduled::{PREFIX, Scheduled, Scheduler, Stage, allocation_of};
+use crate::verdicts::Verdicts;
 use crate::{AllocationSpec, Ending, HostEnd, LaunchError, Launcher, Wants};
 
 /// For Slurm to end a job's processes.

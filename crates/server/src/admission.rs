@@ -12,8 +12,8 @@ use shoal_plane::Node;
 use shoal_store::{DataDir, Objects, ResourceKind, Rows};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
-    CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective, Resources,
-    S3Uri, TARGET_TAG, TuningDefinition, check_warm_start,
+    CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective, S3Uri,
+    TARGET_TAG, TuningDefinition, check_warm_start,
 };
 
 use crate::{
@@ -74,7 +74,7 @@ impl Admission {
         let image = image(find(&*self.images, request), request)?;
         elastic(&*self.images, request)?;
         if let Some(target) = &target {
-            self.on_target(target, &request.resources, creator)?;
+            self.on_target(target, request, creator)?;
         }
         if let Some(target) = target.as_ref().filter(|_| in_container && request.enable_network_isolation) {
             return Err(Error::validation(format!(
@@ -115,12 +115,18 @@ impl Admission {
     }
 
     /// Refuses what the target's scheduler would refuse whenever it is asked.
-    fn on_target(&self, target: &str, resources: &Resources, creator: Option<&str>) -> Result<(), Error> {
-        let types = resources.types();
+    fn on_target(&self, target: &str, request: &CreateTrainingJob, creator: Option<&str>) -> Result<(), Error> {
+        let types = request.resources.types();
         let gpus = types.iter().filter_map(|(kind, _)| self.budgets.catalog.get(kind)).map(|it| it.gpus).max();
         let kind = types.first().map_or("", |(kind, _)| *kind);
         let creator = creator.map(str::to_owned);
-        let wants = Wants { kind: kind.to_owned(), gpus: gpus.unwrap_or(0), creator, ..Wants::default() };
+        let wants = Wants {
+            kind: kind.to_owned(),
+            gpus: gpus.unwrap_or(0),
+            creator,
+            directories: self.file_systems.directories(&request.channels, Some(target)),
+            ..Wants::default()
+        };
         self.launcher.check(&[target.to_owned()], &wants).map_err(|error| match error {
             LaunchError::NoUser { .. } => Error::validation(format!(
                 "No such job can be run: {error}. Correct submit_as, token_command or users of \

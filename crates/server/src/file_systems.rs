@@ -2,13 +2,13 @@
 //! `FileSystemDataSource`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
 use shoal_launch::{Launcher, volume_path};
 use shoal_plane::Node;
-use shoal_wire::FileSystemSource;
+use shoal_wire::{Channel, ChannelSource, FileSystemSource};
 
 /// Which directories the owner allows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -89,6 +89,15 @@ impl FileSystems {
     /// The same for the agents of a launcher, which may start them on other machines alone.
     pub(crate) fn started_by(self, launcher: &dyn Launcher) -> Self {
         Self { is_remote: launcher.is_remote(&[Node::LOCAL.to_owned()]), ..self }
+    }
+
+    /// Those of these channels that are there, by where instances have them.
+    pub(crate) fn directories(&self, channels: &[Channel], target: Option<&str>) -> BTreeSet<PathBuf> {
+        let sources = channels.iter().filter_map(|channel| match &channel.source {
+            ChannelSource::FileSystem { file_system } => Some(file_system),
+            ChannelSource::S3(_) => None,
+        });
+        sources.filter_map(|source| self.directory(source, target).ok()).collect()
     }
 
     /// The root of the file system, for instances on this machine or on the nodes of a target; its

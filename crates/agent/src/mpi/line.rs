@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sha2::{Digest, Sha256};
 
-use super::{Failed, port};
+use super::{blame::Failed, port};
 
 /// Variable with the attempt's secret among its instances.
 pub(crate) const SECRET: &str = "SHOAL_MPI_SECRET";
@@ -55,11 +55,11 @@ pub(super) enum Wish {
 pub(super) struct Known {
     /// It has a failure file.
     pub(super) has_reason: bool,
-    /// Its ranks that failed, in the order of their ends.
+    /// Its ranks that failed.
     pub(super) failed: Vec<Failed>,
 }
 
-/// `why;3 9;2 256`, or `good;..` without a failure file.
+/// `why;3 9 17 0;2 256 18 1`, or `good;..` without a failure file.
 impl fmt::Display for Known {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(if self.has_reason { "why" } else { "good" })?;
@@ -174,11 +174,15 @@ mod tests {
 
     #[test]
     fn what_an_instance_knows_is_one_line() {
-        let failed = [(3, 9), (2, 256)].map(|(rank, raw)| Failed { rank, status: ExitStatus::from_raw(raw) }).to_vec();
+        let status = ExitStatus::from_raw;
+        let failed = vec![
+            Failed { rank: 3, host: 0, status: status(9), at: 17, is_stopped: false },
+            Failed { rank: 2, host: 0, status: status(256), at: 18, is_stopped: true },
+        ];
         for (known, text) in [
             (Known::default(), "good"),
             (Known { has_reason: true, failed: Vec::new() }, "why"),
-            (Known { has_reason: false, failed }, "good;3 9;2 256"),
+            (Known { has_reason: false, failed }, "good;3 9 17 0;2 256 18 1"),
         ] {
             assert_eq!(known.to_string(), text);
             assert_eq!(text.parse(), Ok(known));

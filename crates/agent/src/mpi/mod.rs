@@ -15,6 +15,7 @@
 
 use std::time::Duration;
 
+mod blame;
 mod elastic;
 pub(crate) mod failure;
 mod line;
@@ -29,7 +30,6 @@ mod wait;
 
 pub use elastic::elastic;
 pub(crate) use line::{SECRET, SECRET_OF_GROUPS, secret, secret_of_groups};
-pub(crate) use rank::Failed;
 pub use rank::rank;
 pub use run::run;
 pub use sdk_v3::drive;

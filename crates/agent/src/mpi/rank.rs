@@ -1,25 +1,29 @@
 //! `shoal mpi rank PROGRAM`: what `mpirun` starts as each rank. It runs the program and leaves on
-//! its instance how the program ended.
+//! its instance how the program failed.
 //!
 //! `mpirun` names the rank whose end is reported first. Where one rank dies, those that talk to it
-//! by TCP notice at once and abort, so it is often another; by what is left here they are told
-//! apart.
+//! by TCP notice at once and abort, so it is often another; [`super::blame`] decides.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
-use std::str::FromStr;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::SystemTime;
 
+use rustix::process::{Pid, Signal, getpgid, getpgrp};
 use shoal_contract::{FAILURE, LAUNCHER, Places};
-use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGALRM, SIGQUIT, SIGTSTP, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+use super::blame::{Failed, STOPS};
 use super::{failure, say};
 use crate::outcome::code;
+use crate::signalled::Signalled;
 
 /// The process name by which `shoal mpi` finds this program.
 pub(super) const NAME: &str = "shoal-rank";
@@ -27,48 +31,14 @@ pub(super) const NAME: &str = "shoal-rank";
 /// Where Open MPI 4 and 5 tell a rank its number.
 const NUMBER: &str = "OMPI_COMM_WORLD_RANK";
 
-/// By these `mpirun` ends its ranks: the end of one after that is no cause.
-const STOPS: [i32; 3] = [SIGTERM, SIGINT, SIGHUP];
-/// `mpirun` sends these to the whole process group of a rank; they are meant for the program.
+/// Besides [`STOPS`], what `mpirun` sends to the process group of a rank. They are meant for the
+/// program.
 const OF_PROGRAM: [i32; 5] = [SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP];
 
-/// How a rank failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Failed {
-    pub(crate) rank: u32,
-    pub(crate) status: ExitStatus,
-}
-
-impl Failed {
-    /// For the job's reason.
-    pub(crate) fn how(&self, places: &Places) -> String {
-        let Self { rank, status } = *self;
-        let host = places.host(rank);
-        match status.signal() {
-            Some(signal) => {
-                let name = signal_hook::low_level::signal_name(signal).unwrap_or("unknown");
-                format!("rank {rank} on {host} was ended by signal {signal} ({name})")
-            }
-            None => format!("rank {rank} on {host} has ended with exit code {}", code(status)),
-        }
-    }
-}
-
-/// `RANK STATUS`, the status as wait(2) gives it.
-impl std::fmt::Display for Failed {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} {}", self.rank, self.status.into_raw())
-    }
-}
-
-impl FromStr for Failed {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (rank, status) = text.split_once(' ').ok_or(())?;
-        let (rank, status) = (rank.parse().map_err(drop)?, status.parse().map_err(drop)?);
-        Ok(Self { rank, status: ExitStatus::from_raw(status) })
-    }
+/// Microseconds since 1970.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The command of a rank of these places: this program before its own.
@@ -96,27 +66,46 @@ pub fn rank(program: &[String]) -> i32 {
 
 fn run(program: &[String]) -> Result<i32, String> {
     let (name, arguments) = program.split_first().ok_or("no program is named behind --")?;
-    let is_stopped = Arc::new(AtomicBool::new(false));
-    let ignored = Arc::new(AtomicBool::new(false));
-    let flags = STOPS.map(|signal| (signal, &is_stopped)).into_iter().chain(OF_PROGRAM.map(|it| (it, &ignored)));
-    for (signal, flag) in flags {
-        // A program that is started has the signal's default action again.
-        signal_hook::flag::register(signal, Arc::clone(flag))
-            .map_err(|error| format!("signal {signal} cannot be waited for: {error}"))?;
-    }
+    // A program has the default actions again.
+    let signals = Signals::new(STOPS.into_iter().chain(OF_PROGRAM))
+        .map_err(|error| format!("signals cannot be waited for: {error}"))?;
     let mut child =
         Command::new(name).args(arguments).spawn().map_err(|error| format!("{name} cannot be started: {error}"))?;
-    let status = child.wait().map_err(|error| format!("the end of {name} is not known: {error}"))?;
-    if !status.success() && !is_stopped.load(Ordering::Acquire) {
+    let process = Arc::new(Signalled::of(&child));
+    let is_stopped = pass_on(signals, &child, &process);
+    let status = process.wait(&mut child).map_err(|error| format!("the end of {name} is not known: {error}"))?;
+    if !status.success() {
+        let (at, is_stopped) = (now(), is_stopped.load(Ordering::Acquire));
         let number = std::env::var(NUMBER).ok().and_then(|number| number.parse().ok());
         // Without it the job's reason is mpirun's.
-        let _ = number.map(|rank| leave(&file(), Failed { rank, status }));
+        let _ = number.map(|rank| leave(&file(), Failed { rank, host: 0, status, at, is_stopped }));
     }
     if let Some(signal) = status.signal() {
         // So that mpirun reports the signal; if this fails it reports the exit code.
         let _ = emulate_default_handler(signal);
     }
     Ok(code(status))
+}
+
+/// Passes signals on to a program that has left the process group, which has them already
+/// otherwise. Gives whether the program was told to end.
+fn pass_on(mut signals: Signals, child: &Child, process: &Arc<Signalled>) -> Arc<AtomicBool> {
+    let (is_stopped, pid, process) = (Arc::new(AtomicBool::new(false)), Pid::from_child(child), Arc::clone(process));
+    let noted = Arc::clone(&is_stopped);
+    let pass = move |number: i32, is_needed: bool| {
+        noted.fetch_or(STOPS.contains(&number), Ordering::AcqRel);
+        if let Some(signal) = Signal::from_named_raw(number).filter(|_| is_needed) {
+            process.signal(signal);
+        }
+    };
+    // These may have come before the program was there.
+    signals.pending().for_each(|number| pass(number, true));
+    thread::spawn(move || {
+        for number in signals.forever() {
+            pass(number, getpgid(Some(pid)).is_ok_and(|group| group != getpgrp()));
+        }
+    });
+    is_stopped
 }
 
 /// Beside the failure file of the instance.
@@ -129,7 +118,7 @@ fn leave(file: &Path, failed: Failed) -> std::io::Result<()> {
     OpenOptions::new().create(true).append(true).open(file)?.write_all(format!("{failed}\n").as_bytes())
 }
 
-/// The ranks of this instance that have failed, in the order of their ends.
+/// The ranks of this instance that have failed.
 pub(super) fn failed() -> Vec<Failed> {
     read(&file())
 }
@@ -141,6 +130,8 @@ fn read(file: &Path) -> Vec<Failed> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::ExitStatus;
+
     use super::*;
 
     #[test]
@@ -148,11 +139,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("failed-ranks");
         assert_eq!(read(&file), []);
-        let ends = [(3, 9), (0, 14 << 8)].map(|(rank, raw)| Failed { rank, status: ExitStatus::from_raw(raw) });
+        let ends = [(3, 9), (0, 14 << 8)].map(|(rank, raw)| Failed {
+            rank,
+            host: 0,
+            status: ExitStatus::from_raw(raw),
+            at: now(),
+            is_stopped: false,
+        });
         ends.iter().for_each(|failed| leave(&file, *failed).unwrap());
         assert_eq!(read(&file), ends);
-        assert_eq!((ends[0].status.signal(), ends[1].status.code()), (Some(9), Some(14)));
-        fs::write(&file, "1 9\n2\nx 9\n").unwrap();
+        fs::write(&file, "1 9 5 0\n2\nx 9\n").unwrap();
         assert_eq!(read(&file).len(), 1);
     }
 }

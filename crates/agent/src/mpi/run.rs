@@ -12,6 +12,7 @@ use shoal_contract::{FAILURE, Places, RankLine, RankLines, SUCCESS};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
+use super::blame::Failed;
 use super::failure::{self, Errors};
 use super::line::{Known, Line, SECRET, Wish};
 use super::version::OpenMpi;
@@ -72,7 +73,7 @@ fn run_to_the_end(places: &Places, program: usize, command: &[String]) -> Result
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (code, others) = thread::scope(|scope| {
         scope.spawn(|| show(stdout, "stdout", io::stdout(), places, version, |_| {}));
-        scope.spawn(|| show(stderr, "stderr", io::stderr(), places, version, |line| errors.note(line)));
+        scope.spawn(|| show(stderr, "stderr", io::stderr(), places, version, |line| errors.note_at(line, rank::now())));
         let code =
             mpirun_here.wait(&mut child).map(code).map_err(|error| format!("the end of {mpirun} is not told: {error}"));
         // What runs for it on other instances has its output, and ends now.
@@ -82,10 +83,12 @@ fn run_to_the_end(places: &Places, program: usize, command: &[String]) -> Result
     if code == SUCCESS || others.has_reason || failure::exists() || TERMINATING.load(Ordering::Acquire) {
         return Ok(code);
     }
-    let first = errors.first(&[rank::failed(), others.failed].concat());
-    // mpirun may have that of a rank that lost the first.
-    let code = first.map_or(code, |first| crate::outcome::code(first.status));
-    first.into_iter().for_each(|first| errors.name(first, places));
+    let culprit = errors.culprit(&[rank::failed(), others.failed].concat());
+    // mpirun's exit code may be that of a rank that lost the culprit.
+    let code = culprit.map_or(code, |culprit| crate::outcome::code(culprit.status));
+    if let Some(Failed { rank, host, status, .. }) = culprit {
+        errors.name(rank, status, places.hosts.get(host).map_or("", String::as_str));
+    }
     failure::leave(&errors.text(code, places, command))
         .map_err(|error| format!("the failure file cannot be written: {error}"))?;
     Ok(code)
@@ -146,12 +149,12 @@ fn meet(hosts: &[String]) -> Vec<Line> {
 /// That all is over.
 fn tell_all(others: &mut [Line], code: i32) -> Known {
     let mut known = Known::default();
-    for line in others {
+    for (host, line) in (1..).zip(others) {
         let answer = line.say(&format!("over {code}")).and_then(|()| line.hear());
-        // One that is gone has its own reason.
+        // The job fails with the reason of an instance that is gone.
         let Some(of_instance) = answer.ok().and_then(|answer| answer.parse::<Known>().ok()) else { continue };
         known.has_reason |= of_instance.has_reason;
-        known.failed.extend(of_instance.failed);
+        known.failed.extend(of_instance.failed.into_iter().map(|failed| Failed { host, ..failed }));
     }
     known
 }

@@ -105,8 +105,21 @@ impl Access {
         T: Send + 'static,
         F: Future<Output = Result<T, kube::Error>> + Send + 'static,
     {
+        self.call_within(TIMEOUT, calls)
+    }
+
+    /// The same, with another limit.
+    pub(super) fn call_within<T, F>(
+        &self,
+        limit: Duration,
+        calls: impl FnOnce(Connected) -> F + Send + 'static,
+    ) -> Result<T, LaunchError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, kube::Error>> + Send + 'static,
+    {
         let target = &self.session.options.target;
-        let done = self.run(TIMEOUT, |session| async move {
+        let done = self.run(limit, |session| async move {
             match session.connect().await {
                 Ok(connected) => calls(connected).await,
                 Err(error) => Err(error),
@@ -158,7 +171,7 @@ fn as_ours(target: &str, error: &kube::Error) -> LaunchError {
     }
 }
 
-fn refused(target: String, what: String) -> LaunchError {
+pub(super) fn refused(target: String, what: String) -> LaunchError {
     LaunchError::Refused { scheduler: "Kubernetes", target, what }
 }
 

@@ -21,7 +21,7 @@ pub(super) const JOB_ANNOTATION: &str = "shoal/job";
 const LABEL_ANNOTATION: &str = "shoal/arn";
 
 /// Kueue's: which queue admits a pod, and which pods it admits together.
-const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
+pub(super) const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 const GROUP_LABEL: &str = "kueue.x-k8s.io/pod-group-name";
 const GROUP_SIZE: &str = "kueue.x-k8s.io/pod-group-total-count";
 

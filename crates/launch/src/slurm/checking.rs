@@ -1,10 +1,9 @@
 //! What Slurm would refuse whenever it is asked for: partitions, QOS, accounts, generic resources
 //! and constraints that it does not have. `sbatch --test-only` finds it out without a job.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Cluster;
 use super::request::Request;
@@ -12,48 +11,9 @@ use crate::record::Submitted;
 use crate::scheduled::job_name;
 use crate::{AllocationSpec, LaunchError, Wants};
 
-/// How long an answer is believed.
-const FRESH: Duration = Duration::from_secs(60);
-/// How long a controller that does not answer is not asked again.
-const SILENT: Duration = Duration::from_secs(10);
-
 /// What only another configuration changes, of Slurm or of the target. "Requested node
 /// configuration is not available" is not among them: Slurm prints it of nodes that are down, too.
 const LASTING: [&str; 3] = ["invalid ", "is invalid", "unrecognized option"];
-
-/// Answers of the last minute, by arguments of `sbatch` or by user.
-#[derive(Debug, Default)]
-pub(super) struct Verdicts(Mutex<HashMap<Vec<String>, Verdict>>);
-
-#[derive(Debug, Clone)]
-struct Verdict {
-    until: Instant,
-    refused: Option<String>,
-}
-
-impl Verdicts {
-    /// Why they are refused, if they are; asks when nothing is known.
-    pub(super) fn of(
-        &self,
-        args: &[String],
-        now: Instant,
-        ask: impl FnOnce() -> Result<(), LaunchError>,
-    ) -> Option<String> {
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(verdict) = known().get(args).filter(|verdict| verdict.until > now) {
-            return verdict.refused.clone();
-        }
-        let (refused, fresh) = match ask() {
-            Err(LaunchError::Refused { what, .. }) => (Some(what), FRESH),
-            Ok(_) => (None, FRESH),
-            Err(_) => (None, SILENT),
-        };
-        let mut known = known();
-        known.retain(|_, verdict| verdict.until > now);
-        known.insert(args.to_vec(), Verdict { until: now + fresh, refused: refused.clone() });
-        refused
-    }
-}
 
 impl Cluster {
     /// Why nothing can be done as this user, if so.
@@ -107,6 +67,7 @@ fn is_lasting(what: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdicts::Verdicts;
 
     fn refused(what: &str) -> Result<(), LaunchError> {
         Err(LaunchError::Refused { scheduler: "Slurm", target: "lab".to_owned(), what: what.to_owned() })
@@ -131,18 +92,5 @@ mod tests {
             let verdict = Verdicts::default().of(&[], Instant::now(), || lasting(refused(what)));
             assert_eq!(verdict.is_some(), is_refused, "{what}");
         }
-    }
-
-    #[test]
-    fn answers_are_believed_for_a_minute() {
-        let (verdicts, now) = (Verdicts::default(), Instant::now());
-        let later = |seconds| now + Duration::from_secs(seconds);
-        let args = ["--partition=x".to_owned()];
-        assert!(verdicts.of(&args, now, || refused("invalid partition specified: x")).is_some());
-        assert!(verdicts.of(&args, later(59), || panic!("it is known")).is_some());
-        assert!(verdicts.of(&args, later(61), || Ok(())).is_none(), "there is one now");
-        let silent = || Err(LaunchError::Unavailable { target: "lab".to_owned(), what: "socket timed out".to_owned() });
-        assert!(verdicts.of(&["-x".to_owned()], now, silent).is_none());
-        assert!(verdicts.of(&["-x".to_owned()], later(11), || refused("is invalid")).is_some());
     }
 }
