@@ -39,6 +39,25 @@ CONTROLLERS = (
 #: The service account of deploy/, and what of the manifest there are its rights.
 ACCOUNT = "shoal"
 RIGHTS = ["Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]
+#: Of Kueue's objects, what the launcher looks up.
+LOCAL_QUEUES = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "localqueues.kueue.x-k8s.io"},
+    "spec": {
+        "group": "kueue.x-k8s.io",
+        "scope": "Namespaced",
+        "names": {"kind": "LocalQueue", "plural": "localqueues", "singular": "localqueue"},
+        "versions": [
+            {
+                "name": "v1beta1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }
+        ],
+    },
+}
 #: Addresses of nodes are 1, 2, ..; those of their pods begin here, PODS for each.
 FIRST_POD, PODS = 10, 60
 

@@ -190,7 +190,7 @@ def test_a_rank_that_fails_ends_all_and_is_named(cluster):
 
 # The ranks talk by a socket beside MPI; who loses the other notices and fails as well.
 CONSEQUENCES = """
-import logging, os, socket, sys, time
+import logging, os, signal, socket, sys, time
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
 kind = sys.argv[2]
@@ -198,6 +198,8 @@ if comm.rank == 0:
     server = socket.create_server(("0.0.0.0", 0))
     comm.bcast((socket.gethostname(), server.getsockname()[1]))
     connection, _ = server.accept()
+    # mpirun has it end by this signal as soon as it knows of the other.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if kind == "killed":
         try:
             {}["x"]
@@ -205,7 +207,7 @@ if comm.rank == 0:
             logging.exception("one that is handled")
     print("ready", flush=True)
     connection.recv(1)
-    # The end of the other is recorded first.
+    print("it has lost the other", flush=True)
     time.sleep(0.2)
     if kind == "exits":
         print("the other side is gone", file=sys.stderr, flush=True)
@@ -236,6 +238,7 @@ def test_a_rank_that_lost_another_is_not_named(cluster):
     for kind, expected in CAUSES.items():
         reason = jobs.failed(names[kind])
         assert all(text in reason for text in expected), reason
+        assert "[1,mpirank:0,algo-1]<stdout>:it has lost the other" in jobs.lines(names[kind])
 
 
 STOPS = """

@@ -29,6 +29,7 @@ use self::entrypoints::{Entrypoints, Found, LIMIT};
 use self::objects::{JOB_ANNOTATION, MANAGED, NAME_LABEL};
 pub use self::options::{CacheVolume, Claim, KubernetesOptions, PodOptions, volume_path};
 use self::pods::{Pods, Watched};
+use crate::error_chain::chain;
 use crate::record::Submitted;
 use crate::scheduled::{Scheduled, Scheduler, Stage, allocation_of};
 use crate::verdicts::Verdicts;
@@ -357,13 +358,15 @@ impl Scheduler for Cluster {
     fn details(&self, _: &[String]) -> Result<Vec<String>, String> {
         let options = self.options.clone();
         let asked = self.access.call(|connected| async move {
-            let missing = checking::missing(&connected, &options).await?;
-            let namespace = connected.namespace.clone();
-            Ok((namespace, reports::ask(connected).await?, missing))
+            let found = reports::ask(connected.clone()).await?;
+            let missing = checking::missing(&connected, &options).await;
+            Ok((connected.namespace, found, missing))
         });
         let (namespace, found, missing) = asked.map_err(|error| error.to_string())?;
         let mut details = reports::sentences(&namespace, &found)?;
-        details.extend(missing);
+        details.extend(
+            missing.unwrap_or_else(|error| vec![format!("claims and queues cannot be looked up: {}", chain(&error))]),
+        );
         Ok(details)
     }
 }

@@ -251,7 +251,7 @@ pub trait Launcher: Send + Sync {
 
     /// Whether a scheduler would refuse such instances on these nodes whenever they are asked for,
     /// as they name what it does not have. Where it does not answer, nothing is refused. May take
-    /// seconds; answers are kept for a minute.
+    /// seconds; what is not refused is not asked again for a minute.
     ///
     /// # Errors
     /// [`LaunchError::Refused`] with the scheduler's words, or [`LaunchError::NoUser`].

@@ -74,15 +74,16 @@ pub(super) fn culprit(
     let lost = |it: &&Failed| !is_killed(it) && has_lost_peer(it.rank);
     let first_lost = failed.iter().filter(lost).map(|it| it.at).min();
     let class = |it: &Failed| {
-        let is_of_end = |raised: &u64| it.status.code().is_some() && it.at.saturating_sub(*raised) <= TEARDOWN;
-        let raised = traceback(it.rank).filter(is_of_end);
-        let at = raised.map_or(it.at, |raised| raised.min(it.at));
         let is_of_stop = it.status.signal().is_some_and(|signal| STOPS.contains(&signal));
-        match it {
-            it if is_killed(it) => Some((1, it.at)),
-            it if !it.is_stopped || raised.is_some() => Some((2, at)),
-            it if !is_of_stop && first_lost.is_some_and(|first| it.at < first) => Some((3, at)),
-            _ => None,
+        // A rank that raised may be in MPI_Abort when it is stopped.
+        let ends_by_it = it.status.code().is_some() || is_of_stop;
+        let raised = traceback(it.rank).filter(|at| ends_by_it && it.at.saturating_sub(*at) <= TEARDOWN);
+        match raised {
+            _ if is_killed(it) => Some((1, it.at)),
+            Some(raised) => Some((2, raised.min(it.at))),
+            None if is_of_stop => None,
+            None if !it.is_stopped => Some((2, it.at)),
+            None => first_lost.is_some_and(|first| it.at < first).then_some((3, it.at)),
         }
     };
     let suspects = failed.iter().filter(|it| !lost(it)).filter_map(|it| Some((class(it)?, *it)));
@@ -149,6 +150,7 @@ mod tests {
         // It ended its own process group, and after that another lost it.
         assert_eq!(culprit_of(&[stopped(1, exit(5), 10), ended(LOST, exit(14), 20)], None), Some(1));
         assert_eq!(culprit_of(&[stopped(1, SIGTERM, 10), ended(LOST, exit(14), 20)], None), None);
+        assert_eq!(culprit_of(&[ended(1, SIGTERM, 10), ended(0, exit(1), 20)], None), Some(0));
         assert_eq!(culprit_of(&[stopped(1, exit(1), 30), ended(LOST, exit(14), 20)], None), None);
     }
 
@@ -159,7 +161,8 @@ mod tests {
         assert_eq!(culprit_of(&[slow, quick], Some((1, 10))), Some(1));
         // One that was handled, of a rank that fails later, too.
         assert_eq!(culprit_of(&[ended(1, KILLED, 30), quick], Some((0, 5))), Some(1));
-        // MPI_Abort has all ranks told to end.
+        // MPI_Abort has all ranks told to end, this one as well.
+        assert_eq!(culprit_of(&[stopped(1, SIGTERM, 20), ended(0, exit(1), 30)], Some((1, 10))), Some(1));
         assert_eq!(culprit_of(&[stopped(1, exit(1), 20), stopped(0, exit(143), 30)], Some((1, 10))), Some(1));
         let late = ended(0, exit(1), 2 * TEARDOWN);
         assert_eq!(culprit_of(&[ended(1, exit(3), TEARDOWN), late], Some((0, 5))), Some(1));

@@ -29,6 +29,8 @@ const LOST: [&str; 6] = [
     "Connection reset by peer",
     "An error occurred in Socket closed",
 ];
+/// What Open MPI prints at a rank's end has 8 lines.
+const LAST_LINES: usize = 10;
 /// SageMaker's images have it, environments here have what is asked for.
 const NO_MPI4PY: [&str; 3] = ["No module named mpi4py", "No module named 'mpi4py'", "cannot load MPI library"];
 
@@ -42,8 +44,24 @@ pub(crate) struct Errors {
     named: Option<u32>,
     /// How the named rank ended, if that is known.
     how: Option<How>,
-    /// When ranks printed their last tracebacks.
-    tracebacks: BTreeMap<u32, u64>,
+    /// Of each rank, the traceback that is the last that it printed.
+    tracebacks: BTreeMap<u32, Traceback>,
+}
+
+/// When a rank began to print a traceback, and what has come of it.
+#[derive(Debug)]
+struct Traceback {
+    at: u64,
+    part: Part,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// The exception follows.
+    Frames,
+    /// What follows is another traceback, or Open MPI's, or the exception was handled.
+    Exception,
+    OfOpenMpi,
 }
 
 #[derive(Debug)]
@@ -73,6 +91,22 @@ impl Said {
     }
 }
 
+impl Part {
+    /// After another line; `None`: the rank went on after the exception.
+    fn then(self, line: &str) -> Option<Self> {
+        let is_blank = line.trim_matches(|letter: char| letter.is_whitespace() || letter.is_control()).is_empty();
+        match self {
+            Self::Frames if line.starts_with([' ', '\t']) || is_blank => Some(self),
+            Self::Frames => Some(Self::Exception),
+            _ if is_blank || self == Self::OfOpenMpi => Some(self),
+            _ if line.starts_with(RULE) || line.contains(OF_OPEN_MPI) => Some(Self::OfOpenMpi),
+            // Of an exception with several causes another traceback follows.
+            _ if line.starts_with("During handling of") || line.starts_with("The above exception") => Some(self),
+            _ => None,
+        }
+    }
+}
+
 impl Errors {
     pub(crate) fn note(&mut self, line: &RankLine) {
         if has_traceback(line) {
@@ -87,8 +121,14 @@ impl Errors {
     /// The same, with the time: microseconds since 1970.
     pub(super) fn note_at(&mut self, line: &RankLine, at: u64) {
         self.note(line);
-        if let Some(rank) = line.rank.filter(|_| has_traceback(line)) {
-            self.tracebacks.insert(rank, at);
+        let Some(rank) = line.rank else { return };
+        if has_traceback(line) {
+            self.tracebacks.insert(rank, Traceback { at, part: Part::Frames });
+        } else if let Some(traceback) = self.tracebacks.get_mut(&rank) {
+            match traceback.part.then(&String::from_utf8_lossy(&line.text)) {
+                Some(part) => traceback.part = part,
+                None => drop(self.tracebacks.remove(&rank)),
+            }
         }
     }
 
@@ -100,7 +140,7 @@ impl Errors {
 
     /// Which of these failed first.
     pub(super) fn culprit(&self, failed: &[Failed]) -> Option<Failed> {
-        let traceback = |rank| self.tracebacks.get(&rank).copied();
+        let traceback = |rank| self.tracebacks.get(&rank).map(|it| it.at);
         blame::culprit(failed, |rank| self.has_lost_another(rank), traceback)
     }
 
@@ -108,7 +148,9 @@ impl Errors {
     pub(crate) fn has_lost_another(&self, rank: u32) -> bool {
         self.tails.get(&Some(rank)).is_some_and(|said| {
             let text = said.tail.text();
-            LOST.iter().any(|words| text.contains(words))
+            // Earlier ones were of no consequence.
+            let last = Vec::from_iter(text.lines().rev().take(LAST_LINES));
+            LOST.iter().any(|words| last.iter().any(|line| line.contains(words)))
         })
     }
 
@@ -230,10 +272,11 @@ mod tests {
             is_stopped: false,
         };
         let (lost, killed, exited) = (failed(0, 0, 14 << 8), failed(1, 1, 9), failed(1, 1, 3 << 8));
+        let later = Failed { at: 9, ..failed(0, 0, 1 << 8) };
         // Output, ends of ranks, and what the reason has.
         let socket = (Some(0), "[algo-1:00000] *** An error occurred in Socket closed");
         let mpirun = (None, "prterun has exited due to process rank 0 with PID 0 on node algo-1 calling");
-        let handled = [(Some(0), "Traceback (most recent call last):"), (Some(0), "KeyError: 'x'")];
+        let handled = [(Some(0), "Traceback (most recent call last):"), (Some(0), "KeyError: 'x'"), (Some(0), "go on")];
         let reset = (Some(1), "retrying: Connection reset by peer");
         let was_killed = "rank 1 on algo-2 was ended by signal 9 (SIGKILL)";
         let cases = [
@@ -242,13 +285,14 @@ mod tests {
             (vec![(Some(1), "no row"), socket, mpirun], vec![lost, exited], "no row\n(rank 1 on algo-2)".to_owned()),
             (vec![(Some(1), "no row")], vec![killed], format!("no row\n{was_killed}")),
             (handled.to_vec(), vec![failed(0, 0, 1 << 8), killed], was_killed.to_owned()),
+            (handled.to_vec(), vec![later, exited], "has ended with exit code 3".to_owned()),
             (vec![reset, socket, mpirun], vec![lost, killed], format!("{}\n{was_killed}", reset.1)),
             (vec![socket, mpirun], vec![lost], socket.1.to_owned()),
         ];
         for (lines, failed, expected) in cases {
             let mut errors = Errors::default();
             for (rank, text) in lines {
-                errors.note_at(&RankLine { rank, text: text.as_bytes().to_vec() }, 5);
+                errors.note_at(&RankLine { rank, text: text.as_bytes().to_vec() }, 0);
             }
             if let Some(Failed { rank, host, status, .. }) = errors.culprit(&failed) {
                 errors.name(rank, status, ["algo-1", "algo-2"][host]);

@@ -17,6 +17,7 @@ use std::time::SystemTime;
 use rustix::process::{Pid, Signal, getpgid, getpgrp};
 use shoal_contract::{FAILURE, LAUNCHER, Places};
 use signal_hook::consts::{SIGALRM, SIGQUIT, SIGTSTP, SIGUSR1, SIGUSR2};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -67,12 +68,17 @@ pub fn rank(program: &[String]) -> i32 {
 fn run(program: &[String]) -> Result<i32, String> {
     let (name, arguments) = program.split_first().ok_or("no program is named behind --")?;
     // A program has the default actions again.
-    let signals = Signals::new(STOPS.into_iter().chain(OF_PROGRAM))
-        .map_err(|error| format!("signals cannot be waited for: {error}"))?;
+    let lacks = |error| format!("signals cannot be waited for: {error}");
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    for signal in STOPS {
+        // Set before the end of a program that got the same signal can be noticed.
+        flag::register(signal, Arc::clone(&is_stopped)).map_err(lacks)?;
+    }
+    let signals = Signals::new(STOPS.into_iter().chain(OF_PROGRAM)).map_err(lacks)?;
     let mut child =
         Command::new(name).args(arguments).spawn().map_err(|error| format!("{name} cannot be started: {error}"))?;
     let process = Arc::new(Signalled::of(&child));
-    let is_stopped = pass_on(signals, &child, &process);
+    pass_on(signals, &child, &process);
     let status = process.wait(&mut child).map_err(|error| format!("the end of {name} is not known: {error}"))?;
     if !status.success() {
         let (at, is_stopped) = (now(), is_stopped.load(Ordering::Acquire));
@@ -88,12 +94,10 @@ fn run(program: &[String]) -> Result<i32, String> {
 }
 
 /// Passes signals on to a program that has left the process group, which has them already
-/// otherwise. Gives whether the program was told to end.
-fn pass_on(mut signals: Signals, child: &Child, process: &Arc<Signalled>) -> Arc<AtomicBool> {
-    let (is_stopped, pid, process) = (Arc::new(AtomicBool::new(false)), Pid::from_child(child), Arc::clone(process));
-    let noted = Arc::clone(&is_stopped);
+/// otherwise.
+fn pass_on(mut signals: Signals, child: &Child, process: &Arc<Signalled>) {
+    let (pid, process) = (Pid::from_child(child), Arc::clone(process));
     let pass = move |number: i32, is_needed: bool| {
-        noted.fetch_or(STOPS.contains(&number), Ordering::AcqRel);
         if let Some(signal) = Signal::from_named_raw(number).filter(|_| is_needed) {
             process.signal(signal);
         }
@@ -105,7 +109,6 @@ fn pass_on(mut signals: Signals, child: &Child, process: &Arc<Signalled>) -> Arc
             pass(number, getpgid(Some(pid)).is_ok_and(|group| group != getpgrp()));
         }
     });
-    is_stopped
 }
 
 /// Beside the failure file of the instance.

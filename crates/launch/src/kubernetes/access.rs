@@ -90,8 +90,10 @@ impl Access {
         let (sender, answer) = mpsc::sync_channel(1);
         let task = task(self.session.clone());
         runtime.spawn(async move {
-            // The caller may have given up.
-            let _ = sender.send(task.await);
+            if let Ok(done) = tokio::time::timeout(limit, task).await {
+                // The caller may have given up.
+                let _ = sender.send(done);
+            }
         });
         answer.recv_timeout(limit).map_err(|_| format!("there is no answer for {} s", limit.as_secs()))
     }

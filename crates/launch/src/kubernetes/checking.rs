@@ -1,6 +1,6 @@
-//! What a cluster would refuse, or never start, whenever it is asked. A dry run of a pod shows what
-//! the API server refuses (priority classes, service accounts, security standards); claims and
-//! queues of Kueue's are not looked up then, so they are asked for by name.
+//! What a cluster would refuse, or never start, whenever it is asked: names that it does not have.
+//! A dry run of a pod shows which priority class or service account is missing, and what is no
+//! valid pod; claims and queues of Kueue's are not looked up then, so they are asked for by name.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -38,11 +38,10 @@ impl Cluster {
         self.verdicts.of(&key, Instant::now(), || {
             let found = self.access.call_within(TIMEOUT, move |connected| async move {
                 let pod = pod(&options, wants, &connected.namespace);
-                try_out(&connected, &pod).await?;
-                Named::default().and(&pod).missing(&connected).await
+                let missing = Named::default().and(&pod).missing(&connected).await?;
+                Ok(try_out(&connected, &pod).await?.or(missing.sentences.into_iter().next()))
             })?;
-            let missing = found.sentences.into_iter().next();
-            missing.map_or(Ok(()), |what| Err(refused(self.options.target.clone(), what)))
+            found.map_or(Ok(()), |what| Err(refused(self.options.target.clone(), what)))
         })
     }
 }
@@ -79,19 +78,23 @@ fn pod(options: &KubernetesOptions, wants: Wants, namespace: &str) -> Value {
     objects::pod(options, NAME, &spec, (1, &BTreeSet::from([1])), NAME, namespace)
 }
 
-/// Has the API server check a pod without creating it.
-async fn try_out(connected: &Connected, pod: &Value) -> Result<(), kube::Error> {
+/// Has the API server check a pod without creating it; gives why it is refused, if it always is.
+async fn try_out(connected: &Connected, pod: &Value) -> Result<Option<String>, kube::Error> {
     let api = Api::<Pod>::namespaced(connected.client.clone(), &connected.namespace);
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     match api.patch(name, &PatchParams::apply(MANAGER).force().dry_run(), &Patch::Apply(pod)).await {
-        Err(kube::Error::Api(status)) if is_of_dry_run(status.code, &status.message) => Ok(()),
-        answer => answer.map(drop),
+        Err(kube::Error::Api(status)) => Ok(is_lasting(status.code, &status.message).then_some(status.message)),
+        answer => answer.map(|_| None),
     }
 }
 
-/// Whether an admission webhook of the cluster's refuses dry runs alone.
-fn is_of_dry_run(code: u16, message: &str) -> bool {
-    code == 400 && message.contains("does not support dry run")
+/// Whether only another configuration changes it, of the cluster or of the target, whatever pod of
+/// this type is asked for. This one has no processors, memory or image of a job's: a quota, or a
+/// policy of the cluster's, may refuse it and no other.
+fn is_lasting(code: u16, message: &str) -> bool {
+    code == 422
+        || message.contains("no PriorityClass with name")
+        || message.contains("error looking up service account")
 }
 
 /// What pods name that is not looked up when they are created.
@@ -120,11 +123,13 @@ impl Named {
 
     async fn missing(&self, connected: &Connected) -> Result<Missing, kube::Error> {
         let Connected { client, namespace } = connected;
-        let sentence = |kind: &str, name: &str| format!("there is no {kind} {name} in namespace {namespace}");
+        let sentence = |kind: &str, name: &str| {
+            format!("there is no {kind} {name} in namespace {namespace}, which shoal.toml names")
+        };
         let mut sentences = Vec::new();
         let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
         for name in &self.claims {
-            if !is_there(claims.get_opt(name).await)? {
+            if is_missing(claims.get(name).await, name)? {
                 sentences.push(sentence("PersistentVolumeClaim", name));
             }
         }
@@ -134,7 +139,7 @@ impl Named {
             let kind = ApiResource::from_gvk_with_plural(&kind, "localqueues");
             let queues = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &kind);
             for name in &self.queues {
-                if !is_there(queues.get_opt(name).await)? {
+                if is_missing(queues.get(name).await, name)? {
                     sentences.push(sentence("LocalQueue", name));
                 }
             }
@@ -150,11 +155,15 @@ async fn version_of_kueue(connected: &Connected) -> Result<Option<String>, kube:
     Ok(kueue.and_then(|group| group.preferred_version.or(group.versions.into_iter().next())).map(|it| it.version))
 }
 
-/// What may not be read is taken to be there: the right is optional.
-fn is_there<T>(found: Result<Option<T>, kube::Error>) -> Result<bool, kube::Error> {
+/// What may not be read, or is not served, is taken to be there.
+fn is_missing<T>(found: Result<T, kube::Error>, name: &str) -> Result<bool, kube::Error> {
     match found {
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(true),
-        found => Ok(found?.is_some()),
+        Ok(_) => Ok(false),
+        Err(kube::Error::Api(status)) => {
+            let named = status.details.as_ref().map(|details| details.name.as_str());
+            Ok(status.reason == "NotFound" && named == Some(name))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -191,9 +200,35 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_without_dry_runs_refuses_no_job() {
-        let message = "admission webhook \"policy.example\" does not support dry run";
-        assert!(is_of_dry_run(400, message) && !is_of_dry_run(403, message));
-        assert!(!is_of_dry_run(400, "admission webhook \"policy.example\" denied the request"));
+    fn what_may_pass_or_is_of_this_pod_alone_refuses_no_job() {
+        for (code, message, is_refused) in [
+            (403, "pods \"a\" is forbidden: no PriorityClass with name none was found", true),
+            (403, "pods \"a\" is forbidden: error looking up service account shoal/none: not found", true),
+            (422, "Pod \"a\" is invalid: metadata.labels: Invalid value", true),
+            (403, "pods \"a\" is forbidden: failed quota: q: must specify requests.cpu for: instance", false),
+            (403, "pods \"a\" is forbidden: exceeded quota: q, requested: pods=1", false),
+            (403, "pods is forbidden: User \"x\" cannot patch resource \"pods\"", false),
+            (403, "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"", false),
+            (400, "admission webhook \"policy.example\" does not support dry run", false),
+            (403, "admission webhook \"policy.example\" denied the request: no such registry", false),
+        ] {
+            assert_eq!(is_lasting(code, message), is_refused, "{message}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_looked_up_is_there() {
+        let answer = |status: Value| {
+            let status = serde_json::from_value(status).expect("a status");
+            is_missing(Err::<(), _>(kube::Error::Api(Box::new(status))), "data").expect("an answer")
+        };
+        let details = serde_json::json!({"name": "data", "kind": "persistentvolumeclaims"});
+        let missing = serde_json::json!({"code": 404, "reason": "NotFound", "message": "", "details": details});
+        assert!(answer(missing));
+        // No such path, no right, a conversion that fails.
+        assert!(!answer(serde_json::json!({"code": 404, "reason": "", "message": "404 page not found"})));
+        assert!(!answer(serde_json::json!({"code": 403, "reason": "Forbidden", "message": "", "details": details})));
+        assert!(!answer(serde_json::json!({"code": 500, "reason": "InternalError", "message": ""})));
+        assert!(!is_missing(Ok(()), "data").expect("an answer"));
     }
 }
