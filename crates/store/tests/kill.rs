@@ -274,13 +274,18 @@ fn check(path: &Path, acknowledged: &Acknowledged) {
 }
 
 /// The newest versions are there, those before them went with their files; returns how many are
-/// left.
+/// left. One that was durable before it was acknowledged is among the newest as well.
 fn check_versions(objects: &Objects, acknowledged: &Acknowledged) -> usize {
     if objects.bucket("kept").unwrap().is_none() {
         return 0;
     }
     let found = objects.walk_versions("kept", &VersionPlace::default(), usize::MAX).unwrap();
-    for (id, of) in acknowledged.versions.iter().rev().take(KEPT) {
+    let is_left = |(id, _): &&(String, String)| found.iter().any(|it| it.version.id() == *id);
+    let newest = || acknowledged.versions.iter().rev();
+    let left = newest().take_while(is_left).count();
+    assert!(!newest().skip(left).any(|it| is_left(&it)), "an earlier version outlives a later one");
+    assert!(found.len() >= KEPT.min(acknowledged.versions.len()), "{} versions are left", found.len());
+    for (id, of) in newest().take(left) {
         let reader = objects.reader_with("kept", "k", Some(id), None).unwrap();
         assert!(reader.read_all().unwrap() == content(of), "version {id} is not whole");
     }
