@@ -2,9 +2,14 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since the epoch; 0 on a machine whose clock stands before it.
+/// Microseconds since the epoch; 0 on a machine whose clock stands before it.
+pub(crate) fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// Milliseconds since the epoch; 0 as there.
 pub(crate) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    now_us() / 1000
 }
 
 /// Clocks that differ by less are no reason for a word.

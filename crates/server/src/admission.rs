@@ -124,7 +124,7 @@ impl Admission {
             kind: kind.to_owned(),
             gpus: gpus.unwrap_or(0),
             creator,
-            directories: self.file_systems.directories(&request.channels, Some(target)),
+            directories: self.file_systems.directories(&request.channels, target),
             ..Wants::default()
         };
         self.launcher.check(&[target.to_owned()], &wants).map_err(|error| match error {

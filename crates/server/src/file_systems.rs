@@ -91,13 +91,13 @@ impl FileSystems {
         Self { is_remote: launcher.is_remote(&[Node::LOCAL.to_owned()]), ..self }
     }
 
-    /// Those of these channels that are there, by where instances have them.
-    pub(crate) fn directories(&self, channels: &[Channel], target: Option<&str>) -> BTreeSet<PathBuf> {
+    /// Those of these channels that the nodes of a target have, by where they have them.
+    pub(crate) fn directories(&self, channels: &[Channel], target: &str) -> BTreeSet<PathBuf> {
         let sources = channels.iter().filter_map(|channel| match &channel.source {
             ChannelSource::FileSystem { file_system } => Some(file_system),
             ChannelSource::S3(_) => None,
         });
-        sources.filter_map(|source| self.directory(source, target).ok()).collect()
+        sources.filter_map(|source| self.directory(source, Some(target)).ok()).collect()
     }
 
     /// The root of the file system, for instances on this machine or on the nodes of a target; its

@@ -1,4 +1,5 @@
-//! Which of several ranks failed first, of what each left about its end ([`mod@super::rank`]).
+//! Which of several ranks failed first, of what each left about its end ([`mod@super::rank`]); as
+//! the control plane decides it for hosts (`plane/src/gang/failure.rs`).
 //!
 //! A rank that fails takes others with it, whose ends may be recorded before its own. So the
 //! culprit is the rank whose end can least be a consequence of another's, and of equals the

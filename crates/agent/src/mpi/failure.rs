@@ -10,15 +10,11 @@ use std::process::ExitStatus;
 use shoal_contract::{BASE, Paths, Places, RankLine, Tail, script_failure};
 
 use super::blame::{self, Failed};
+use super::traceback::{self, LastTraceback, OF_OPEN_MPI, RULE};
 use crate::outcome::code;
 
-const TRACEBACK: &[u8] = b"Traceback (most recent call last)";
 /// Python's and mpi4py's own part of a traceback, of which there is nothing to learn.
 const LAUNCHERS: [&str; 3] = ["\"<frozen runpy>\"", "/mpi4py/run.py\"", "/mpi4py/__main__.py\""];
-/// Begins and ends what Open MPI says itself.
-const RULE: &str = "----------";
-/// In what its error handler says.
-const OF_OPEN_MPI: &str = "] *** ";
 /// Texts of a rank that lost a peer: those of Shoal's process groups, of Gloo and of
 /// Open MPI.
 const LOST: [&str; 6] = [
@@ -44,24 +40,7 @@ pub(crate) struct Errors {
     named: Option<u32>,
     /// How the named rank ended, if that is known.
     how: Option<How>,
-    /// Of each rank, the traceback that is the last that it printed.
-    tracebacks: BTreeMap<u32, Traceback>,
-}
-
-/// When a rank began to print a traceback, and what has come of it.
-#[derive(Debug)]
-struct Traceback {
-    at: u64,
-    part: Part,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    /// The exception follows.
-    Frames,
-    /// What follows is another traceback, or Open MPI's, or the exception was handled.
-    Exception,
-    OfOpenMpi,
+    tracebacks: BTreeMap<u32, LastTraceback>,
 }
 
 #[derive(Debug)]
@@ -91,25 +70,9 @@ impl Said {
     }
 }
 
-impl Part {
-    /// After another line; `None`: the rank went on after the exception.
-    fn then(self, line: &str) -> Option<Self> {
-        let is_blank = line.trim_matches(|letter: char| letter.is_whitespace() || letter.is_control()).is_empty();
-        match self {
-            Self::Frames if line.starts_with([' ', '\t']) || is_blank => Some(self),
-            Self::Frames => Some(Self::Exception),
-            _ if is_blank || self == Self::OfOpenMpi => Some(self),
-            _ if line.starts_with(RULE) || line.contains(OF_OPEN_MPI) => Some(Self::OfOpenMpi),
-            // Of an exception with several causes another traceback follows.
-            _ if line.starts_with("During handling of") || line.starts_with("The above exception") => Some(self),
-            _ => None,
-        }
-    }
-}
-
 impl Errors {
     pub(crate) fn note(&mut self, line: &RankLine) {
-        if has_traceback(line) {
+        if traceback::begins(&line.text) {
             self.raised = self.raised.or(line.rank);
         }
         if line.rank.is_none() {
@@ -121,14 +84,8 @@ impl Errors {
     /// The same, with the time: microseconds since 1970.
     pub(super) fn note_at(&mut self, line: &RankLine, at: u64) {
         self.note(line);
-        let Some(rank) = line.rank else { return };
-        if has_traceback(line) {
-            self.tracebacks.insert(rank, Traceback { at, part: Part::Frames });
-        } else if let Some(traceback) = self.tracebacks.get_mut(&rank) {
-            match traceback.part.then(&String::from_utf8_lossy(&line.text)) {
-                Some(part) => traceback.part = part,
-                None => drop(self.tracebacks.remove(&rank)),
-            }
+        if let Some(rank) = line.rank {
+            self.tracebacks.entry(rank).or_default().note(&line.text, at);
         }
     }
 
@@ -140,7 +97,7 @@ impl Errors {
 
     /// Which of these failed first.
     pub(super) fn culprit(&self, failed: &[Failed]) -> Option<Failed> {
-        let traceback = |rank| self.tracebacks.get(&rank).map(|it| it.at);
+        let traceback = |rank| self.tracebacks.get(&rank).and_then(LastTraceback::at);
         blame::culprit(failed, |rank| self.has_lost_another(rank), traceback)
     }
 
@@ -182,10 +139,6 @@ impl Errors {
         };
         script_failure(code, &text, command, hint(&text))
     }
-}
-
-fn has_traceback(line: &RankLine) -> bool {
-    line.text.windows(TRACEBACK.len()).any(|window| window == TRACEBACK)
 }
 
 /// How a rank has ended.

@@ -25,6 +25,7 @@ mod ranks;
 mod run;
 mod sdk_v3;
 mod start;
+mod traceback;
 mod version;
 mod wait;
 

@@ -12,7 +12,6 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::SystemTime;
 
 use rustix::process::{Pid, Signal, getpgid, getpgrp};
 use shoal_contract::{FAILURE, LAUNCHER, Places};
@@ -23,6 +22,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use super::blame::{Failed, STOPS};
 use super::{failure, say};
+use crate::clock::now_us;
 use crate::outcome::code;
 use crate::signalled::Signalled;
 
@@ -35,12 +35,6 @@ const NUMBER: &str = "OMPI_COMM_WORLD_RANK";
 /// Besides [`STOPS`], what `mpirun` sends to the process group of a rank. They are meant for the
 /// program.
 const OF_PROGRAM: [i32; 5] = [SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP];
-
-/// Microseconds since 1970.
-pub(super) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-}
 
 /// The command of a rank of these places: this program before its own.
 pub(super) fn command(places: &Places, program: &[String]) -> Result<Vec<String>, String> {
@@ -81,7 +75,7 @@ fn run(program: &[String]) -> Result<i32, String> {
     pass_on(signals, &child, &process);
     let status = process.wait(&mut child).map_err(|error| format!("the end of {name} is not known: {error}"))?;
     if !status.success() {
-        let (at, is_stopped) = (now(), is_stopped.load(Ordering::Acquire));
+        let (at, is_stopped) = (now_us(), is_stopped.load(Ordering::Acquire));
         let number = std::env::var(NUMBER).ok().and_then(|number| number.parse().ok());
         // Without it the job's reason is mpirun's.
         let _ = number.map(|rank| leave(&file(), Failed { rank, host: 0, status, at, is_stopped }));
@@ -146,7 +140,7 @@ mod tests {
             rank,
             host: 0,
             status: ExitStatus::from_raw(raw),
-            at: now(),
+            at: now_us(),
             is_stopped: false,
         });
         ends.iter().for_each(|failed| leave(&file, *failed).unwrap());

@@ -17,6 +17,7 @@ use super::failure::{self, Errors};
 use super::line::{Known, Line, SECRET, Wish};
 use super::version::OpenMpi;
 use super::{POLL, TERMINATED, own, rank, ranks, say};
+use crate::clock::now_us;
 use crate::lines::Splitter;
 use crate::outcome::code;
 use crate::signalled::Signalled;
@@ -73,7 +74,7 @@ fn run_to_the_end(places: &Places, program: usize, command: &[String]) -> Result
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (code, others) = thread::scope(|scope| {
         scope.spawn(|| show(stdout, "stdout", io::stdout(), places, version, |_| {}));
-        scope.spawn(|| show(stderr, "stderr", io::stderr(), places, version, |line| errors.note_at(line, rank::now())));
+        scope.spawn(|| show(stderr, "stderr", io::stderr(), places, version, |line| errors.note_at(line, now_us())));
         let code =
             mpirun_here.wait(&mut child).map(code).map_err(|error| format!("the end of {mpirun} is not told: {error}"));
         // What runs for it on other instances has its output, and ends now.
